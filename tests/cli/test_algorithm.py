@@ -111,6 +111,10 @@ def test_persons_of_several_rows_may_be_on_both_sides(tmp_path):
 @pytest.mark.parametrize(
     "flags, word",
     [
+        (
+            ["--threshold", "5%"],
+            "between 0 and 1, got '5%'; write 0.05 for 5 %, or costs such as 1:20",
+        ),
         (["--report-accuracy", "1.5"], "--report-accuracy must lie between"),
         (
             ["--report-accuracy", "0.1", "--secure-noise"],
@@ -172,3 +176,11 @@ def test_steps_relative_to_a_smoothness_need_its_measurement():
         "--trust-constants",
     )
     assert found.exit_code == 2 and "needs a TopEigenvalue" in " ".join(found.output.split())
+
+
+def test_a_noisy_accuracy_of_a_number_names_its_own_option(tmp_path):
+    asked = ["--epsilon", 1, "--report-accuracy", 0.1, "--out", tmp_path / "m"]
+    found = called("train", "diabetes", *asked)
+    assert found.exit_code == 2 and not (tmp_path / "m").exists()
+    said = " ".join(found.stderr.split())
+    assert "--report-accuracy is for classes, and this target is a number, got 0.1; leave" in said

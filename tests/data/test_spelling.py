@@ -1,5 +1,6 @@
 """Files with decimal commas, and with days that begin with the day or the month."""
 
+import json
 import tomllib
 
 import numpy as np
@@ -8,7 +9,15 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
+from lastiterate.data import (
+    Ignore,
+    Numeric,
+    Schema,
+    encode,
+    encode_features,
+    read_table,
+    schema_template,
+)
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.record_source import stream
 from lastiterate.errors import InputError
@@ -149,3 +158,35 @@ def test_a_header_over_such_cells_is_found_and_a_public_sample_read(tmp_path):
     assert tomllib.loads(text)["columns"]["a"]["kind"] == "number"
     (tmp_path / "t.csv").write_text("a;b\n1.2.2025;x\n2.2.2025;y\n")
     assert 'columns."a"' in schema_template(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("kind", ["number", "count"])
+def test_a_misspelt_entry_is_named_before_what_it_leaves_open(kind):
+    entries = {"kind": kind, "lwo": 18, "hihg": 90}
+    facts = {"target": "y", "classes": ["a", "b"], "columns": {"age": entries}}
+    with pytest.raises(InputError) as refused:
+        Schema.from_dict(facts)
+    low = "low, " if kind == "number" else ""
+    assert str(refused.value) == (
+        f"column 'age' has an unknown entry, got 'lwo'; entries of kind '{kind}': {low}high, "
+        "outside, missing, scale."
+    )
+
+
+@pytest.mark.parametrize(("values", "said"), [(["?"], False), (["a", "?"], True)])
+def test_question_marks_as_cells_are_spoken_of_where_there_are_any(tmp_path, values, said):
+    (tmp_path / "s.toml").write_text(
+        'target = "y"\nclasses = ["a", "b"]\n[columns.job]\nkind = "category"\n'
+        f"values = {json.dumps(values)}\n"
+    )
+    with pytest.raises(InputError, match="leaves public facts open") as refused:
+        Schema.read(tmp_path / "s.toml")
+    assert ("get a place of their own" in str(refused.value)) == said
+
+
+def test_a_target_of_another_kind_is_told_what_to_become():
+    schema = Schema((Ignore("days"), Numeric("age", 0, 90)), classes=("a", "b"), target="y")
+    with pytest.raises(InputError, match=r"predicted, and days is of kind ignore; in the schema"):
+        schema.with_target("days")
+    with pytest.raises(InputError, match=r"add it to the schema, or name one of age"):
+        schema.with_target("dasy")

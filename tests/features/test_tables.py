@@ -243,7 +243,12 @@ def test_labels_and_maps_need_the_schema():
         DPLogisticRegression(row_norm=1.0, features="curves", classes=[0, 1]).fit(
             np.eye(4), [0, 1, 0, 1]
         )
-    with pytest.raises(InputError, match="schema"):
+    with pytest.raises(InputError, match=r"has no schema, got 'dict'; give the estimator schema="):
+        DPLogisticRegression(row_norm=1.0, classes=["no", "yes"]).fit(cells, label)
+    for word, why in (("scoring", "compared by a noisy accuracy"), ("cv", "held out once")):
+        with pytest.raises(InputError, match=f"{word} is not supported.*{why}"):
+            DPSearchCV(DPLogisticRegression(), {"row_norm": [1.0]}, **{word: "f1"})
+    with pytest.raises(InputError, match=r"SchemaTransformer\(schema\).*row_norm=t.row_norm_"):
         DPSearchCV(DPLogisticRegression(schema=SCHEMA), {"row_norm": [1.0]}, epsilon=1.0).fit(
             np.eye(20), [0, 1] * 10
         )

@@ -10,9 +10,9 @@ from rich.console import Console
 from lastiterate.cli.show import model_to_json, show_model
 from lastiterate.cli.train import Training
 from lastiterate.data import Ignore, Numeric, Schema
-from lastiterate.data.columns import Words
+from lastiterate.data.columns import Date, Words
 from lastiterate.errors import InputError
-from lastiterate.release.datafile import PublicScores, fit_file
+from lastiterate.release.datafile import PublicScores, fit_file, prediction_rows
 from lastiterate.release.predictions import Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
 
@@ -178,3 +178,21 @@ def test_text_needs_a_map_also_where_columns_are_few(tmp_path, capsys):
     card = shown(fit_file(order), capsys)
     assert "--features words has fewer columns" in card and "--features plain" not in card
     fit_file(replace(order, features="words"))
+
+
+def test_remedies_name_the_file_that_can_be_mended(tmp_path):
+    """A released model is not trained again for a file, and a public test is not the data."""
+    days = [f"2026-01-{1 + i % 28:02d},{'yes' if i % 3 else 'no'}" for i in range(60)]
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("\n".join(["day,ill", *days]) + "\n")
+    bad.write_text(good.read_text().replace("2026-01-05", "05.01.2026"))
+    schema = Schema((Date("day", "2026-01-01", "2026-12-31"),), classes=("no", "yes"), target="ill")
+    order = Order(
+        data=str(good), schema=schema, budget=Budget(1.0), algorithm=Algorithm("noisy-gd")
+    )
+    model = fit_file(order).model
+    with pytest.raises(InputError) as refused:
+        prediction_rows(model, str(bad))
+    assert str(refused.value).endswith(f"correct the cell; rewrite {bad}, not the schema.")
+    with pytest.raises(InputError, match=r"or train with.*this is in the test file .*bad\.csv"):
+        fit_file(replace(order, test=str(bad)))

@@ -449,3 +449,20 @@ def test_groups_are_named_beforehand(estimator):
             (X[:270], Y[:270]),
             delta=DELTA,
         )
+
+
+def test_persons_of_several_rows_are_not_counted_by_rows():
+    """The user gives unit=, and no counts: the refusal names what he gave."""
+    model = DPLogisticRegression(
+        epsilon=3.0, delta=DELTA, row_norm=3.0, classes=[0, 1], rows_per_unit=3
+    )
+    who = np.arange(len(Y)) // 3
+    fitted = model.fit(X, Y, units=who).fitted_
+    with pytest.raises(li.InputError, match=r"unit= counts.*records of up to 3 rows.*report_acc"):
+        fitted.private_score(X, Y, epsilon=0.1, unit=who)
+    with pytest.raises(
+        li.InputError, match=r"write a number such as 0.05, or the two costs as a t"
+    ):
+        model.set_params(threshold="1:20").fit(X, Y, units=who)
+    with pytest.raises(li.InputError, match=r"got 'who'; give the column: units=frame\['who'\]"):
+        model.set_params(threshold=None).fit(X, Y, units="who")

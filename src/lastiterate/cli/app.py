@@ -333,7 +333,7 @@ Threshold = Annotated[
     str | None,
     typer.Option(
         "--threshold",
-        help="least probability of class 2, or costs FALSE-ALARM:MISS",
+        help="predict the schema's second class from P on; or FALSE-ALARM:MISS",
     ),
 ]
 TimeBudget = Annotated[

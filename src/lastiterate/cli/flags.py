@@ -76,6 +76,13 @@ def threshold(text: str | None) -> float | tuple[float, float] | None:
     """``PROBABILITY``, or ``A:M``: the costs of a false alarm and of a miss."""
     if text is None:
         return None
+    if text.endswith("%"):
+        raise InputError(
+            "--threshold",
+            "must lie between 0 and 1",
+            text,
+            "write 0.05 for 5 %, or costs such as 1:20",
+        )
     first, costs, second = text.partition(":")
     return (
         (parse_number("--threshold", first), parse_number("--threshold", second))

@@ -267,8 +267,8 @@ def predict_command(
 ) -> None:
     """Write the predictions of a model as CSV.
 
-    A row holds the label (or number) and the probability of each class; ``train --calibrated``
-    calibrates them.
+    A row holds the label (or number) and the probability of each class, which train --calibrated
+    calibrates.
     """
     from lastiterate.cli import flags, show
     from lastiterate.cli.flags import threshold as threshold_from

@@ -30,7 +30,7 @@ from lastiterate.features.map_table import check_maps, maps_from, names_in, to_d
 from lastiterate.features.row_form import RowForm
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import strict_toml
-from lastiterate.run.serialization import is_object
+from lastiterate.run.serialization import is_list, is_object
 
 # Entries of a schema as TOML or JSON holds them: checked, complete, and read into columns.
 
@@ -91,7 +91,15 @@ def check_entries(data: object, *, partly: bool = False) -> None:
         name for name in ("target", "classes", "target_range") if _asks(given.get(name), partly)
     ]
     for name, entry in given.get("columns", {}).items():
+        _check_names(name, entry)
         missing += [f"{name}: {item}" for item in _list_unfilled(entry, partly)]
+    listed = any(
+        is_object(entry)
+        and is_list(values := entry.get("values"))
+        and len(values) > 1
+        and UNKNOWN in values
+        for entry in given.get("columns", {}).values()
+    )
     array: dict[str, Any] = given.get("array") or {}
     missing += [
         f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value, partly)
@@ -102,7 +110,7 @@ def check_entries(data: object, *, partly: bool = False) -> None:
             "leaves public facts open",
             "; ".join(missing),
             "fill each in from the meaning of the column, not from your data"
-            + '; cells "?" get a place of their own by missing = "indicator"' * partly,
+            + '; cells "?" get a place of their own by missing = "indicator"' * listed,
         )
     bounds = given.get("target_range")
     if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
@@ -120,6 +128,32 @@ def check_entries(data: object, *, partly: bool = False) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_names(name: str, entry: object) -> None:
+    """Refuse an entry of a column that no kind has, before what a misspelt one leaves open."""
+    if not is_object(entry) or entry.get("kind") not in NEEDS:
+        return
+    known = {"kind", *(item for needed in NEEDS.values() for item in needed)}
+    known |= {
+        item.name for kind in (Numeric, Category, Date, Words, Id, Ignore) for item in fields(kind)
+    } - {"name"}
+    for item in entry:
+        if item not in known:
+            raise InputError(
+                f"column {name!r}",
+                "has an unknown entry",
+                item,
+                f"entries of kind {entry['kind']!r}: "
+                + ", ".join(_entries_of(str(entry["kind"])) or ("kind alone",)),
+            )
+
+
+def _entries_of(kind: str) -> tuple[str, ...]:
+    """The entries that a column of a kind may have, besides the kind itself."""
+    made = MAKE["number" if kind == "count" else kind] if kind != "category" else Category
+    names = [item.name for item in fields(cast(type, made)) if item.name != "name"]
+    return tuple(name for name in names if (kind, name) != ("count", "low"))
 
 
 def _list_unfilled(entry: object, partly: bool) -> list[str]:
@@ -442,12 +476,21 @@ class Schema:
         if target == self.target:
             return self
         answer = next((column for column in self.columns if column.name == target), None)
+        if answer is not None and not isinstance(answer, Numeric | Category):
+            raise InputError(
+                "target",
+                f"must be a column that can be predicted, and {target} is of kind {answer.kind}",
+                None,
+                'in the schema give it kind = "number" with its public low and high, or '
+                'kind = "category" with its values',
+            )
         if not isinstance(answer, Numeric | Category):
             raise InputError(
                 "target",
                 "must be a column that the schema describes",
                 target,
-                "add it to the schema: " + ", ".join(c.name for c in self.columns),
+                "add it to the schema, or name one of "
+                + ", ".join(c.name for c in self.columns if isinstance(c, Numeric | Category)),
             )
         others = (*(column for column in self.columns if column is not answer), Ignore(self.target))
         if isinstance(answer, Numeric):

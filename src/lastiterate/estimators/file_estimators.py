@@ -125,6 +125,13 @@ def check_input(
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
     streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
+    if isinstance(X, dict):
+        raise InputError(
+            "X",
+            "must be rows of numbers where the estimator has no schema",
+            "dict",
+            "give the estimator schema=, which says how columns become rows",
+        )
     check_no_times("X", X)
     if "y_numeric" in how:
         check_no_times("y", y)

@@ -38,6 +38,17 @@ FREE = {"row_norm", "run", "time_budget"}
 """Parameters that a grid may vary; the budget belongs to the search."""
 
 
+OWN_CHOICE = "the search takes param_grid over " + ", ".join(sorted(FREE)) + " and a budget"
+NOT_TAKEN = {
+    "scoring": "candidates are compared by a noisy accuracy, or squared error of numbers, which the "
+    "certificate covers",
+    "cv": "a public fifth of the records is held out once: folds would use each record several times",
+    "refit": "the winner is released as it was trained",
+    "n_jobs": "candidates are trained one after another",
+}
+"""What scikit-learn's searches take and this one refuses."""
+
+
 def _of_classes(search: DPSearchCV) -> bool:
     """Whether it searches for a classifier, which has scores and probabilities."""
     return bool(is_classifier(search.estimator))
@@ -68,6 +79,9 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         Ledger that the search is charged to before it begins.
     dataset : str, optional
         Name of the data set in the ledger.
+    **unsupported : object
+        Arguments of scikit-learn's searches that privacy forbids, such as ``scoring`` and ``cv``;
+        all are refused.
 
     Attributes
     ----------
@@ -108,7 +122,10 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         random_state: int | None = None,
         ledger: Ledger | str | Path | None = None,
         dataset: str | None = None,
+        **unsupported: object,
     ) -> None:
+        for name, value in unsupported.items():
+            raise InputError(name, "is not supported", value, NOT_TAKEN.get(name, OWN_CHOICE))
         self.estimator = estimator
         self.param_grid = param_grid
         self.epsilon = epsilon
@@ -245,7 +262,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "schema of the estimator",
                 "must be None in a search, which takes rows",
                 None,
-                "put a SchemaTransformer before it, or use its rows",
+                "search on rows: t = SchemaTransformer(schema).fit(X), then fit(t.transform(X), y) "
+                "with an estimator of row_norm=t.row_norm_ and classes= (docs/guides/cross-validation)",
             )
         if self.estimator.ledger is not None:  # whose owner counts on a charge
             raise InputError(
@@ -322,7 +340,12 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         setting = self._settings[number]
         unknown = sorted(set(setting) - FREE)
         if unknown:
-            raise InputError("param_grid", "may vary " + ", ".join(sorted(FREE)), unknown[0])
+            raise InputError(
+                "param_grid",
+                "may vary " + ", ".join(sorted(FREE)),
+                unknown[0],
+                "set the others on the estimator",
+            )
         one = cast(PrivateLinear, clone(self.estimator))
         one.set_params(**setting)  # pyright: ignore[reportUnknownMemberType]
         one.check_public(task.feature_map)

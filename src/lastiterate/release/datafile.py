@@ -439,12 +439,15 @@ def prediction_rows(
             stacklevel=2,
         )
     table = read_table(data, model.schema.with_header(header))
+    try:
+        features = encode_features(table, model.schema)
+    except InputError as error:
+        raise _without_training(error, data) from None
     if ids is None and table.cells is not None:
         ids = next(
             (c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells),
             None,
         )
-    features = encode_features(table, model.schema)
     if answers is not None and threshold is not None:
         answers = replace(answers, threshold=threshold_of(threshold, len(answers.values)))
     try:
@@ -469,6 +472,15 @@ def prediction_rows(
         titles,
         [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs],
     )
+
+
+def _without_training(error: InputError, data: str) -> InputError:
+    """The error of a file to predict for: another schema would need another fit, which costs
+    epsilon."""
+    rule, again, _ = error.rule.partition("or train ")
+    if not again:
+        return error
+    return InputError(error.argument, f"{rule.rstrip(' ,;')}; rewrite {data}, not the schema")
 
 
 def _prepend_column(

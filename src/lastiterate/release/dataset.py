@@ -215,7 +215,10 @@ def too_large(data: str) -> str | None:
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
-    features, target = encode(read_table(path, schema), schema)
+    try:
+        features, target = encode(read_table(path, schema), schema)
+    except InputError as error:
+        raise error.with_clause(f"this is in the test file {path}") from None
     if features.shape[1] != width:
         raise InputError(
             "test", f"must have {width} features like the data file", features.shape[1]

@@ -133,6 +133,14 @@ class FittedLinear(Fitted):
                 self.run.adjacency,
                 "train with zero-out, where n is public",
             )
+        if self.run.rows_per_record > 1:
+            raise InputError(
+                "model",
+                "must be one whose records are rows, because unit= counts the rows of a person as a "
+                "group",
+                f"records of up to {self.run.rows_per_record} rows",
+                "train with report_accuracy=, which counts rows, or with one row of each person",
+            )
         check_kept("data", (x, y) if by is None else (x, y, by))
         mu = worth(epsilon, self.delta)
         if not 0 < mu < math.inf:

@@ -49,6 +49,13 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
             "between the part that is trained on and the part that is counted",
             reported,
         )
+    if reported is not None and not task.classes:
+        raise InputError(
+            "report_accuracy",
+            "is for classes, and this target is a number",
+            reported,
+            "leave it out",
+        )
     if order.exact and not has_fixed_size(budget.adjacency):
         raise InputError(
             "secure_noise",

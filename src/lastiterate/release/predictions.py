@@ -84,7 +84,9 @@ def threshold_of(given: Any, classes: int) -> float | None:
             "threshold",
             "must lie between 0 and 1, or be the positive costs of a false alarm and of a miss",
             cast(object, given),
-            "with costs a and m it is a / (a + m)",
+            "write a number such as 0.05, or the two costs as a tuple such as (1, 20)"
+            if isinstance(given, str)
+            else "with costs a and m it is a / (a + m)",
         )
     return share
 

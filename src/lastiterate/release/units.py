@@ -136,6 +136,13 @@ class KeptUnits:
     def limit_rows(cls, given: object, rows: int) -> KeptUnits:
         """The first ``rows`` rows of every unit; ``given``: one identifier per row, read as the
         column of a file is. A named column's name is what a certificate calls the unit."""
+        if isinstance(given, str):
+            raise InputError(
+                "units",
+                "must be one identifier per row, not a column's name",
+                given,
+                f"give the column: units=frame[{given!r}]",
+            )
         check_kept("units", given)
         shape = getattr(given, "shape", None)
         if shape is not None and len(shape) != 1:
