@@ -1,14 +1,21 @@
 """``lastiterate ledger``: made once, shown, verified, with exit codes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.ledger import Ledger
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.ledger.store import quote_line
+from lastiterate.planning.task import budget
+from lastiterate.release.allowance import Allowance
+from lastiterate.report.guarantee import _describe_charge
 
 MADE = (
     "--dataset",
@@ -41,6 +48,20 @@ def test_make_show_verify_cancel(tmp_path: Path) -> None:
         and "a [bold] purpose" in shown
         and "per patient" in shown
         and "epsilon 3 at delta 1e-05" in shown
+    )
+    spent = format_rounded_up(Gdp(0.5).epsilon(1e-5))
+    assert (
+        f"a [bold] purpose  epsilon {spent} at delta 1e-05" in shown
+        and "no model  " + token in shown
+    )
+    assert "budget: epsilon 3 at delta 1e-05; spent: " in " ".join(shown.split())
+    rest = Allowance.of(Ledger(file).total())
+    fits = " ".join(shown.split()).partition("fits with epsilon up to ")[2].split()[0]
+    mu = budget(float(fits), 1e-5)
+    assert (
+        rest.filter.charge(Gdp(mu)).costs[0]
+        <= rest.left[0]
+        < rest.filter.charge(Gdp(1.02 * mu)).costs[0]
     )
     (body,) = json.loads(call("show", file, "--json")[1])["datasets"]
     assert body["left"]["squared mu"] == pytest.approx(1 - 0.25 / body["filter"]["mu"] ** 2)
@@ -119,10 +140,11 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
         "patient",
         f"{left:.4g} %",
         "number 1 of 1",
-        "together within epsilon",
+        "budget: epsilon 3 at delta 1e-05; spent: ",
         "every charge",
     ):
         assert text in page, text
+    assert "not counted: releases on" not in page
     (tmp_path / "m" / "report.html").unlink()
 
     def report(ledger: str) -> tuple[int, str]:
@@ -196,3 +218,25 @@ def test_a_budget_of_persons_names_flags_and_a_way_out(tmp_path: Path, command: 
             app, [command, *about, *words, *out, "--unit", "who", "--algorithm", "noisy-gd"]
         )
         assert found.exit_code == 0, found.output
+
+
+def test_a_report_names_the_other_data_sets_of_the_ledger(tmp_path: Path) -> None:
+    """A new name is a new budget: the page says what its total does not count."""
+    ledger = Ledger(tmp_path / "l")
+    for name in ("2025", "2026", "2027"):
+        ledger.add(name, unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0))
+    asked = {"adjacency": "zero-out", "run": "r" * 64, "purpose": "train", "rows": None}
+    token = ledger.reserve("2026", Gdp(0.5), **asked)
+    ledger.touch(token)
+    ledger.release(token, "f" * 64)
+    quote = quote_line(ledger, "f" * 64)
+    said = _describe_charge(SimpleNamespace(ledger=quote, statement={}))
+    assert (
+        quote.others == ("2025", "2027") and "this is release 1 of 1 that count; budget: " in said
+    )
+    assert said.endswith(
+        "not counted: releases on 2025, 2027 of the same ledger; for whoever is in both they add up"
+    )
+    many = replace(quote, others=tuple(map(str, range(25))))
+    assert "19 and 5 more of the same ledger" in many.about_others
+    assert replace(quote, others=()).about_others == ""

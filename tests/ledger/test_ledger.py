@@ -68,15 +68,16 @@ def test_a_total_is_stated_at_the_delta_of_its_budget(
     )
     shown = together(Ledger(file).total())
     assert said in shown and "no epsilon" not in shown
-    for part in shown.removeprefix("together within ").split(", "):
-        _, stated, _, _, at = part.split()
-        assert Ledger(file).total().filter.total().epsilon(float(at)) <= float(stated)
+    words = shown.removeprefix("budget: ").removesuffix("; spent: 0 %").split()
+    assert words[::2] == ["epsilon", "at", words[4]] and words[3] == "delta"
+    assert Ledger(file).total().filter.total().epsilon(float(words[4])) <= float(words[1])
 
 
 def test_a_total_beyond_every_epsilon_says_so(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l")
     ledger.add("d", unit="row", adjacency="zero-out", filter=GaussianFilter(100.0, 0.2))
-    assert together(ledger.total()) == "together within no epsilon below 1000 at delta 0.1 or less"
+    nothing = "budget: no epsilon below 1000 at delta 0.1 or less; spent: 0 %"
+    assert together(ledger.total()) == nothing
 
 
 @pytest.mark.parametrize("path", [None, 3, b"l"])

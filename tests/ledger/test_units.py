@@ -88,7 +88,7 @@ def test_no_total_is_stated_for_lines_of_rows(tmp_path: Path) -> None:
     ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
     assert ledger.total().unproven == (1, 2, 3)
     code, shown = told("show", ledger.path)
-    assert code == 1 and "together within" not in shown
+    assert code == 1 and "budget: epsilon" not in shown
     assert (
         "no total is known for a person: releases 1, 2, 3 are not known to protect more than a row"
         in shown
@@ -103,13 +103,13 @@ def test_no_total_is_stated_for_lines_of_rows(tmp_path: Path) -> None:
     (body,) = json.loads(told("show", ledger.path, "--json")[1])["datasets"]
     assert body["releases_of_rows"] == [1, 2, 3] and body["rows_per_unit"] is None
     quote = quote_line(ledger, "0" * 64)
-    assert "together within" not in quote.together and len(quote.problems) == 1
+    assert "budget: epsilon" not in quote.together and len(quote.problems) == 1
 
 
 def test_one_row_each_makes_older_lines_whole_and_more_do_not(tmp_path: Path) -> None:
     one, seven = old(tmp_path / "one"), old(tmp_path / "seven", 1)
     assert told("rows", one.path, 1) == (0, "d: one person has at most 1 row, by your word")
-    assert one.verify() == () and "together within" in told("show", one.path)[1]
+    assert one.verify() == () and "budget: epsilon" in told("show", one.path)[1]
     assert told("rows", seven.path, 7)[0] == 0
     assert seven.total().unproven == (1,) and told("verify", seven.path)[0] == 1
     code, said = told("rows", one.path, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.ledger.filters import Filter
-    from lastiterate.ledger.history import Total
+    from lastiterate.ledger.history import Release, Total
 
 ledgers = typer.Typer(no_args_is_help=True, help="Keep a data set's total privacy budget.")
 app.add_typer(ledgers, name="ledger")
@@ -127,7 +128,8 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     from lastiterate.accounting.subjects import format_rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
-    from lastiterate.ledger.store import together
+    from lastiterate.ledger.store import budget_delta, together
+    from lastiterate.release.allowance import Allowance
 
     ledger = Ledger(file)
     head, problems = ledger.head(), ledger.verify()
@@ -149,17 +151,24 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         rows = "" if total.rows is None else f" of at most {total.rows} row{'s' * (total.rows > 1)}"
         console.print(
             f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}{rows}, "
-            f"{escape(total.adjacency)}): {escape(together(total))}",
+            f"{escape(total.adjacency)})",
             highlight=False,
         )
-        for name, left in zip(total.filter.dimensions, total.left, strict=True):
-            console.print(
-                f"  left: {format_rounded_down(100 * left)}% of the {name}", highlight=False
-            )
+        console.print(f"  {together(total)}", highlight=False, markup=False)
+        delta = budget_delta(total.filter)
+        pairs = zip(total.filter.dimensions, total.left, strict=True)
+        shares = ", ".join(
+            f"{format_rounded_down(100 * left)}% of the {name}" for name, left in pairs
+        )
+        if delta is not None:
+            shares = f"{Allowance.of(total).describe_rest(delta)} ({shares})"
+        console.print(f"  left: {shares}", highlight=False, markup=False)
         for release in total.releases:
+            charged = "" if delta is None else f"  {_describe_charge(release, delta)}"
+            model = "no model" if release.model is None else f"model {release.model[:12]}"
             console.print(
-                f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  "
-                f"{release.token}",
+                f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}{charged}  "
+                f"{model}  {release.token}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -180,6 +189,19 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         )
     if problems:
         raise typer.Exit(1)
+
+
+def _describe_charge(release: Release, delta: float) -> str:
+    """The epsilon that a line was charged for; of a line that was damaged, that nothing is known."""
+    from lastiterate.accounting.subjects import format_rounded_up
+    from lastiterate.ledger.store import charged_epsilon
+
+    try:
+        epsilon = charged_epsilon(release, delta)
+    except (InputError, ValueError, TypeError, KeyError, RecursionError):
+        return "its curve cannot be read"
+    known = format_rounded_up(epsilon) if math.isfinite(epsilon) else "infinite"
+    return f"epsilon {known} at delta {delta:g}"
 
 
 def _to_json(total: Total) -> dict[str, Any]:

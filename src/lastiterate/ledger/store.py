@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import sqlite3
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import final
 
 from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
@@ -508,6 +510,10 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
 # The line of one released model, for its report.
 
 
+MOST_OTHERS = 20
+"""Other data sets that are named, at most."""
+
+
 @final
 @dataclass(frozen=True)
 class Quote:
@@ -515,7 +521,8 @@ class Quote:
 
     ``run``: hash of what was certified. ``left``: name and share of each dimension of the budget
     that all releases together have not spent. ``together``: what holds for all of them.
-    ``problems``: of the ledger, as ``verify`` finds.
+    ``problems``: of the ledger, as ``verify`` finds. ``others``: further data sets of the file,
+    whose releases its budget does not count.
     """
 
     dataset: str
@@ -528,6 +535,16 @@ class Quote:
     left: tuple[tuple[str, float], ...]
     together: str
     problems: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def about_others(self) -> str:
+        """That releases on the file's other data sets are not counted; empty without any."""
+        if not self.others:
+            return ""
+        more = len(self.others) - MOST_OTHERS
+        names = ", ".join(self.others[:MOST_OTHERS]) + (f" and {more} more" if more > 0 else "")
+        return f"not counted: releases on {names} of the same ledger; for whoever is in both they add up"
 
 
 def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
@@ -553,6 +570,7 @@ def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
                     left,
                     together(total),
                     problems,
+                    tuple(other for other in ledger.datasets() if other != name),
                 )
     raise InputError(
         "ledger",
@@ -562,38 +580,45 @@ def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
     )
 
 
-DELTAS = (1e-4, 1e-5, 1e-6, 1e-8)
-"""Values of delta at which a total is stated."""
-LARGER = (0.1, 0.01, 0.001)
-"""Others, for totals that are finite at none of these."""
+DELTAS = (1e-5, 1e-4, 1e-6, 1e-8, 1e-3, 0.01, 0.1)
+"""Values of delta at which a total is stated: the first where its epsilon is finite."""
 MOST_EPSILON = 1e3
 
 
-def _state_total(budget: Filter) -> str:
-    """The epsilon of a budget at the usual values of delta, and at ten failure probabilities."""
-    curve, chosen = budget.total(), set[float]()
+def budget_delta(budget: Filter) -> float | None:
+    """The delta at which a budget is stated; ``None`` where its epsilon is large at all of them.
+
+    It is ten failure probabilities, or a usual one.
+    """
+    chosen = list[float]()
     if isinstance(budget, GaussianFilter) and 0 < budget.failure < 0.1:
-        chosen.add(float(f"{10 * budget.failure:g}"))
-    usual = any(curve.epsilon(delta) <= MOST_EPSILON for delta in DELTAS)
-    said = [
-        f"epsilon {format_rounded_up(epsilon)} at delta {delta:g}"
-        for delta in sorted({*(DELTAS if usual else LARGER), *chosen}, reverse=True)
-        if (epsilon := curve.epsilon(delta)) <= MOST_EPSILON
-    ]
-    if said:
-        return ", ".join(said)
-    return f"no epsilon below {MOST_EPSILON:g} at delta {LARGER[0]:g} or less"
+        chosen.append(float(f"{10 * budget.failure:g}"))
+    curve = budget.total()
+    return next((one for one in (*chosen, *DELTAS) if curve.epsilon(one) <= MOST_EPSILON), None)
+
+
+def _state_total(budget: Filter) -> str:
+    """The epsilon of a budget."""
+    delta = budget_delta(budget)
+    if delta is None:
+        return f"no epsilon below {MOST_EPSILON:g} at delta {DELTAS[-1]:g} or less"
+    return f"epsilon {format_rounded_up(budget.total().epsilon(delta))} at delta {delta:g}"
+
+
+def charged_epsilon(release: Release, delta: float) -> float:
+    """The epsilon of what a release was charged for, of a group of its rows where it was."""
+    return curve_from_dict(json.loads(release.curve)).epsilon(delta)
 
 
 def together(total: Total) -> str:
-    """Return the guarantee of all releases of a data set together, in words.
+    """Return the budget of all releases of a data set together and its spent part, in words.
 
-    It is stated at a few values of delta, that of the budget among them, and for single rows where
-    lines are not known to protect a unit.
+    It is for single rows where lines are not known to protect a unit.
     """
-    within = _state_total(total.filter)
+    spent = math.ceil(100 * (1 - min(total.left)) - 1e-9)
+    within = f"{_state_total(total.filter)}; spent: {spent} %"
     if not total.unproven:
-        return f"together within {within}"
+        return f"budget: {within}"
     listed = ", ".join(map(str, total.unproven))
     return (
         f"no total is known for a {total.unit}: releases {listed} are not known to protect more "

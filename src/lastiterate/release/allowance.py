@@ -123,13 +123,16 @@ class Allowance:
                     f"fit, they need "
                     f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged"
                 )
+        return f"{self.describe_rest(delta)}; no record was read, and nothing was charged"
+
+    def describe_rest(self, delta: float) -> str:
+        """The largest epsilon of a Gaussian mechanism that still fits, in words."""
         most = Gdp(self._largest_mu()).epsilon(delta)
         if most < 1e-3:
-            return "the budget is used up: no record was read, and nothing was charged"
+            return "the budget is used up"
         return (
             "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
-            f"{_format_down(most)} at "
-            f"delta {delta:g}; no record was read, and nothing was charged"
+            f"{_format_down(most)} at delta {delta:g}"
         )
 
     def _largest_mu(self) -> float:

@@ -303,7 +303,7 @@ def _describe_charge(subject: Subject) -> object:
         quoted = (
             f"ledger of {line.dataset} ({line.unit}): this is release {line.number} of "
             f"{line.releases} that "
-            f"count, {line.together}"
+            f"count; {line.together}" + (f"; {line.about_others}" if line.others else "")
         )
         return (
             [quoted, "; in addition the releaser states ", "; ".join(said)]
