@@ -3,6 +3,7 @@ machine alone."""
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.report import explore
+from lastiterate.report import charts, explore
 from lastiterate.report.page import part
 
 from . import browser as browsers
@@ -33,6 +34,30 @@ def test_answers_are_the_accountants(batching):
     assert closed["epsilon"] is None or closed["epsilon"] >= found["epsilon"]
     if closed["final"]:
         assert closed["epsilon"] == found["epsilon"], "a final answer does not change"
+
+
+def test_an_answer_says_what_it_is_about():
+    """At which delta, for whom, and that a lower bound is a limit of proofs; without a report's
+    numbers of sections."""
+    found = explore.answer(explore.DEFAULT | {"delta": 1e-6}, rows="curves")
+    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", found["curves"])
+    assert (
+        found["delta"] == 1e-6
+        and len(headings) == 2
+        and not any(heading[0].isdigit() for heading in headings)
+    )
+    text = explore.page()
+    assert "for one record, at delta" in text and "at-delta" in explore.part("explore.js")
+    assert "no proof for this class of losses can go below" in text
+
+
+def test_labels_of_axes_fit_a_narrow_page():
+    """A label along the side is as long as the picture is high, at 6.8 of 14 pixels a letter."""
+    found = explore.answer(explore.DEFAULT, rows="curves")["curves"]
+    sides = re.findall(r'<text[^>]*class="label side"[^>]*>([^<]*)<', found)
+    (size,) = re.findall(r"svg text\.side\{font-size:([0-9]+)px\}", explore.part("page.css"))
+    room = 2 * min((charts.TOP + charts.HIGH - charts.BOTTOM) / 2, charts.HIGH / 2)
+    assert len(sides) == 2 and all(len(side) * 0.52 * int(size) <= room for side in sides)
 
 
 @pytest.mark.parametrize(

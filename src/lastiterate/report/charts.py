@@ -203,7 +203,7 @@ def chart(
             x=14,
             y=(TOP + bottom) / 2,
             text_anchor="middle",
-            class_="label",
+            class_="label side",
             transform=f"rotate(-90 14 {(TOP + bottom) / 2})",
         ),
     ]

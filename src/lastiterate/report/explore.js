@@ -26,6 +26,7 @@
     byId("error").textContent = "";
     byId("epsilon").textContent = found.epsilon === null ? "nothing certifies this run" : String(up(found.epsilon));
     byId("epsilon").dataset.value = String(found.epsilon);
+    byId("at-delta").textContent = String(found.delta);
     byId("theorem").textContent = found.theorem || found.why_not;
     byId("lower").textContent = found.lower === null ? "infinite" : String(down(found.lower));
     byId("lower").dataset.value = String(found.lower);

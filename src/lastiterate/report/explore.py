@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -177,6 +178,7 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {
         "epsilon": finite(epsilon),
+        "delta": asked.delta,
         "theorem": None if best is None or math.isinf(epsilon) else best.theorem.name,
         "lower": finite(proof.lower(asked.delta)),
         "multiplier": asked.run.noise.z,  # pyright: ignore
@@ -210,6 +212,10 @@ def _explain_infinite(run: Run, proof: Certificate, best: object) -> str:
     return "no theorem: those that apply give no finite epsilon"
 
 
+NUMBERED = re.compile(r"(<h2[^>]*>)[0-9]+\. ")
+"""A heading with its number in a report, which this page does not have."""
+
+
 def _curves(asked: Asked, certificate: Certificate) -> Markup:
     """The report's own pictures of the run."""
     from lastiterate.accounting.comparison import Checked
@@ -218,7 +224,8 @@ def _curves(asked: Asked, certificate: Certificate) -> Markup:
     subject = Subject(
         "run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True
     )
-    return tag("div", tradeoff(subject, moving=False), steps(subject))
+    pictures = tag("div", tradeoff(subject, moving=False), steps(subject))
+    return Markup(NUMBERED.sub(r"\1", str(pictures)))
 
 
 def copies(asked: Asked) -> dict[str, str]:
@@ -277,7 +284,8 @@ def page() -> str:
     answers = [
         _answer("epsilon at most", "epsilon", "big"),
         _answer("certified by", "theorem"),
-        _answer("some loss of the class leaks at least", "lower"),
+        _answer("for one record, at delta", "at-delta"),
+        _answer("no proof for this class of losses can go below", "lower"),
         _answer("noise multiplier", "multiplier"),
         _answer("steps", "steps-said"),
     ]
