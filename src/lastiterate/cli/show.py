@@ -431,7 +431,7 @@ def _selection_rows(model: Any) -> list[tuple[str, str]]:
             f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
             f"{_describe_row_norm(run)}",
         ),
-        *_probabilities(run),
+        *_probabilities(run, model.schema),
     ]
 
 
