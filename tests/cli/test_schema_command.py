@@ -154,7 +154,8 @@ def test_kinds_by_flag_and_another_schema(csv):
     code, out, _ = call("schema", csv / "my.csv", "--columns", "age:number,job:category")
     assert code == 0 and out.count('kind = "number"') == out.count('kind = "category"') == 1
     assert (
-        "may stay as it is" not in out and "may stay as it is" in call("schema", csv / "my.csv")[1]
+        "has to be filled in" not in out
+        and "has to be filled in" in call("schema", csv / "my.csv")[1]
     )
     (csv / "old.toml").write_text(
         'target = "sick"\nclasses = ["no", "yes"]\n[columns.age]\nkind = "number"\nlow = 1\n'

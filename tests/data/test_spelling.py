@@ -1,5 +1,6 @@
 """Files with decimal commas, and with days that begin with the day or the month."""
 
+import csv
 import json
 import tomllib
 
@@ -190,3 +191,23 @@ def test_a_target_of_another_kind_is_told_what_to_become():
         schema.with_target("days")
     with pytest.raises(InputError, match=r"add it to the schema, or name one of age"):
         schema.with_target("dasy")
+
+
+def test_a_public_sample_tells_days_and_free_text_from_categories(tmp_path):
+    """Identifiers without a space stay categories, and so does a text that comes twice."""
+    rows = [
+        ("day", "note", "code", "town", "age", "y"),
+        ("2026-01-31", "has a cough", "a1", "New York", "1", "no"),
+        ("2025-12-01", "feels well", "a2", "New York", "2", "yes"),
+    ]
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    text = schema_template(str(tmp_path / "t.csv"), sample=str(tmp_path / "t.csv"))
+    columns = tomllib.loads(text)["columns"]
+    assert {name: entry["kind"] for name, entry in columns.items()} == {
+        "day": "date",
+        "note": "text",
+        "code": "category",
+        "town": "category",
+        "age": "number",
+    }

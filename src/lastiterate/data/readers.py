@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.data.binary_source import read_idx
 from lastiterate.data.cifar import PYTHON_BATCH, read_batch, read_folder
-from lastiterate.data.columns import MISSING, Array, Numeric
+from lastiterate.data.columns import MISSING, Array, Numeric, day_number
 from lastiterate.data.csv_files import (
     STANDARD_INPUT,
     HeaderRule,
@@ -331,16 +331,18 @@ def schema_template(
 
 
 def _kinds(table: Table, decimal: str | None) -> dict[str, str]:
-    """Numbers and categories by the cells of a public table."""
+    """Numbers, days, text and categories by the cells of a public table."""
     point = {ord(","): "."} if decimal == "," else {}
     if table.cells is None:
         raise InputError("from_public_sample", "must be a table with a header")
-    return {
-        name: "number"
-        if all(
-            is_number(str(cell).translate(point)) or str(cell).lower() in MISSING
-            for cell in table.cells[name]
-        )
-        else "category"
-        for name in table.names
-    }
+
+    def kind_of(column: Iterable[object]) -> str:
+        cells = [text for text in map(str, column) if text.lower() not in MISSING]
+        if all(is_number(text.translate(point)) for text in cells):
+            return "number"
+        if all(day_number(text) is not None for text in cells):
+            return "date"
+        differ = 1 < len(cells) == len(set(cells))
+        return "text" if differ and any(" " in text for text in cells) else "category"
+
+    return {name: kind_of(table.cells[name]) for name in table.names}

@@ -19,8 +19,8 @@ HEAD = """\
 # sensor's range, a law), never from the data: a range measured on private data is not private.
 """
 OPEN = """\
-# What a column's kind does not need may stay as it is;
-# lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... leaves it out.
+# Only what a column's kind needs has to be filled in: low and high of a number, values of a category.
+# lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... writes no other entries.
 """
 KINDS = tuple(NEEDS)
 NUMBERS = ("number", "count")

@@ -32,7 +32,7 @@ def maps_named(
             "features",
             "must be plain, or maps of records separated by commas: " + ", ".join(TABLE),
             names,
-            "where a model is trained auto, sqrt and fourier are taken too",
+            "auto, sqrt and fourier are for training a model",
         )
     return tuple(
         TABLE[name]() if fields is None else TABLE[name].for_budget(fields, resolved)
