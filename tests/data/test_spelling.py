@@ -169,7 +169,8 @@ def test_a_misspelt_entry_is_named_before_what_it_leaves_open(kind):
         Schema.from_dict(facts)
     low = "low, " if kind == "number" else ""
     assert str(refused.value) == (
-        f"column 'age' has an unknown entry, got 'lwo'; entries of kind '{kind}': {low}high, "
+        f"column 'age' has an entry that columns of kind '{kind}' have not, got 'lwo'; "
+        f"entries of kind '{kind}': {low}high, "
         "outside, missing, scale."
     )
 

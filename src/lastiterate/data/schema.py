@@ -132,7 +132,8 @@ def _is_number(value: object) -> bool:
 
 def _check_names(name: str, entry: object) -> None:
     """Refuse an entry of a column that no kind has, before what a misspelt one leaves open."""
-    if not is_object(entry) or entry.get("kind") not in NEEDS:
+    kind = entry.get("kind") if is_object(entry) else None
+    if not is_object(entry) or not isinstance(kind, str) or kind not in NEEDS:
         return
     known = {"kind", *(item for needed in NEEDS.values() for item in needed)}
     known |= {
@@ -142,10 +143,9 @@ def _check_names(name: str, entry: object) -> None:
         if item not in known:
             raise InputError(
                 f"column {name!r}",
-                "has an unknown entry",
+                f"has an entry that columns of kind {kind!r} have not",
                 item,
-                f"entries of kind {entry['kind']!r}: "
-                + ", ".join(_entries_of(str(entry["kind"])) or ("kind alone",)),
+                f"entries of kind {kind!r}: " + ", ".join(_entries_of(kind) or ("kind alone",)),
             )
 
 
