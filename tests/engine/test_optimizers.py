@@ -189,7 +189,7 @@ def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
     whole = li.train(PLAIN, data, optimizer=adam(0.1, 0.01), **order)
     with interrupted(4) as progress:
         li.train(PLAIN, data, optimizer=adam(0.1, 0.01), progress=progress, **order, **kept)
-    with pytest.raises(InputError, match="another loss or model"):
+    with pytest.raises(InputError, match="another loss, model or optimizer"):
         li.train(PLAIN, data, optimizer=adam(0.2, 0.01), **order, **kept)
     again = li.train(PLAIN, data, optimizer=adam(0.1, 0.01), **order, **kept)
     for name in FIRST:

@@ -61,7 +61,7 @@ def test_nothing_is_readable_and_no_two_files_are_alike(file: Path) -> None:
         (KEY, replace(OWNER, run="s" * 64), "another run"),
         (KEY, replace(OWNER, data="e" * 64), "other data"),
         (KEY, replace(OWNER, token=""), "another line of the ledger"),
-        (KEY, replace(OWNER, program="q" * 64), "another loss or model"),
+        (KEY, replace(OWNER, program="q" * 64), "another loss, model or optimizer"),
         (KEY, replace(OWNER, software="jax 2"), "other versions: jax 1"),
     ],
 )

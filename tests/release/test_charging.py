@@ -209,7 +209,7 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(
     with pytest.raises(li.InputError, match="other data"):
         killed(others)
     with pytest.raises(
-        li.InputError, match="another loss or model"
+        li.InputError, match="another loss, model or optimizer"
     ):  # the difference of both counts has no noise
         killed(x, 0.9)
     (tmp_path / "c").unlink()

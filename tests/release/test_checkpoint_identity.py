@@ -109,7 +109,8 @@ def data_of(kind: str) -> Any:
 def test_no_other_loss_goes_on(other: str, kept: dict[str, Any]) -> None:
     one, two = OTHERS[other]
     begun(kept, (X, Y), model=FIRST, loss=one)
-    refused("another loss or model", kept, (X, Y), model=FIRST, loss=two)
+    said = "another loss, model or optimizer, .*; restore the command that began it"
+    refused(said, kept, (X, Y), model=FIRST, loss=two)
     li.train(RUN, (X, Y), model=FIRST, loss=one, **kept)
     assert not kept["checkpoint"].exists()
 
@@ -118,7 +119,12 @@ def test_no_other_loss_goes_on(other: str, kept: dict[str, Any]) -> None:
 def test_in_every_kind_of_network(kind: str, kept: dict[str, Any]) -> None:
     begun(kept, data_of(kind), model=FIRST, loss=squares(), **KINDS[kind])
     refused(
-        "another loss or model", kept, data_of(kind), model=FIRST, loss=squares(2.0), **KINDS[kind]
+        "another loss, model or optimizer",
+        kept,
+        data_of(kind),
+        model=FIRST,
+        loss=squares(2.0),
+        **KINDS[kind],
     )
     li.train(RUN, data_of(kind), model=FIRST, loss=squares(), **kept, **KINDS[kind])
 
@@ -128,20 +134,22 @@ def test_neither_does_another_arithmetic_or_structure(kept: dict[str, Any]) -> N
     refused("another", kept, (X, Y), model=FIRST, loss=squares(), secure_noise=True)
     renamed = lambda p, x, y: (p["c"] @ x + p["d"][0] - y) ** 2  # noqa: E731
     refused(
-        "another loss or model",
+        "another loss, model or optimizer",
         kept,
         (X, Y),
         model={"c": FIRST["a"], "d": FIRST["b"]},
         loss=renamed,
     )
     half = {name: array.astype(np.float16) for name, array in FIRST.items()}
-    refused("another loss or model", kept, (X, Y), model=half, loss=squares())
+    refused("another loss, model or optimizer", kept, (X, Y), model=half, loss=squares())
 
 
 def test_units_know_the_loss_within(kept: dict[str, Any]) -> None:
     data = (np.ones((N, 2), np.float32), np.stack([X, X], 1), np.stack([Y, Y], 1))
     begun(kept, data, model=FIRST, loss=UnitLoss(squares(), 2))
-    refused("another loss or model", kept, data, model=FIRST, loss=UnitLoss(squares(2.0), 2))
+    refused(
+        "another loss, model or optimizer", kept, data, model=FIRST, loss=UnitLoss(squares(2.0), 2)
+    )
 
 
 def test_linear_models_know_their_arithmetic(kept: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ def test_no_other_module_or_loss_goes_on(other, kind, kept, interrupted):
     with interrupted(3) as progress:
         li.train(RUN, data, model=module, loss=loss, progress=progress, **more)
     before = kept["checkpoint"].read_bytes()
-    with pytest.raises(li.InputError, match="another loss or model"):
+    with pytest.raises(li.InputError, match="another loss, model or optimizer"):
         li.train(RUN, data, model=second, loss=another, **more)
     assert kept["checkpoint"].read_bytes() == before
     li.train(RUN, data, model=module, loss=loss, **more)

@@ -143,6 +143,11 @@ def test_switched_off_parts_are_taken():
     li.train(RUN, (X, Y), model=module, loss=functional.cross_entropy)
 
 
+def test_a_part_that_is_switched_off_already_is_not_told_to_be():
+    assert "leave that part out, or switch it off" in refused(Noisy())
+    assert refused(Noisy().eval()).endswith("leave that part out.")
+
+
 def test_losses_are_of_one_record():
     assert "one number for one record" in refused(loss=lambda out, y: out**2)
     assert "without a batch axis" in refused(loss=lambda out, y: out[:, 0].sum())

@@ -41,7 +41,10 @@ RANDOM = "?" * 8
 """Pattern of the random part that ``atomic_files`` puts into a name; more than that belongs to a
 file with a longer name."""
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
-HELP = f"write 64 hexadecimal digits to a file of mode 0600, or into the variable {VARIABLE}"
+HELP = (
+    "write 64 hexadecimal digits to a file of mode 0600 and name it with checkpoint_key= "
+    f"(--checkpoint-key) or in {FILE_VARIABLE}, or put the digits into {VARIABLE}"
+)
 
 
 @final
@@ -194,7 +197,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
         ("run", "another run"),
         ("data", "other data, or other first parameters of the model"),
         ("token", "another line of the ledger"),
-        ("program", "another loss or model"),
+        ("program", "another loss, model or optimizer"),
         ("software", f"other versions: {header['software']}"),
     ):
         if header[name] != getattr(owner, name):
@@ -202,7 +205,8 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
                 "checkpoint",
                 f"belongs to {what}",
                 str(path),
-                "name another file, or remove this one",
+                "restore the command that began it: without this file its charge, if a ledger holds "
+                "one, is lost. Or name another file",
             )
     return header["number"], body
 

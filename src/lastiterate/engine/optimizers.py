@@ -60,7 +60,8 @@ def check_decay(
                 "optimizer",
                 "adds weight decay to the noisy gradients that its running means are made of",
                 None,
-                f'{remedy}, or say update=PostProcessing(name, "coupled")',
+                f'{remedy}, or say li.Run(update=li.PostProcessing("SGD", "coupled")), with your '
+                "optimizer's name",
             )
 
 

@@ -190,7 +190,8 @@ def curve_to_charge(charged: Charged, adjacency: str, size: int = 1) -> Curve:
             "adjacency",
             f"must be the ledger's, {adjacency}",
             charged.adjacency,
-            "the constants of this run cannot be converted",
+            f"the constants of this run cannot be converted: make the ledger with --adjacency "
+            f"{charged.adjacency}, or leave adjacency out of the run where its batches allow it",
         )
     if size == 1:
         return under.curve()

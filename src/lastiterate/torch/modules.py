@@ -467,7 +467,8 @@ def _randomness_error(summed: PerRecord, named: State, args: tuple[Any, Any]) ->
         summed.call(named, *args)
     names = {id(part): name for name, part in reversed([*summed.module.named_modules()])}
     part = summed.module if seen.part is None else seen.part
-    remedy = "leave that part out, or switch it off with .eval()"
+    off = ", or switch it off with .eval()" if part.training else ""
+    remedy = f"leave that part out{off}"
     if seen.attention:
         eager = hasattr(summed.module, "set_attn_implementation") and summed.drawing is not None
         other = (
@@ -475,7 +476,7 @@ def _randomness_error(summed: PerRecord, named: State, args: tuple[Any, Any]) ->
             if eager
             else "set the probability of its dropout to 0"
         )
-        remedy = f"dropout is fused into its attention: {other}, or switch it off with .eval()"
+        remedy = f"dropout is fused into its attention: {other}{off}"
     return InputError(
         "model",
         "must draw no random numbers: the certificate counts the noise of the run alone",
