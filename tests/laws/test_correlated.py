@@ -303,7 +303,7 @@ def test_noise_that_would_grow_is_refused():
         (3, 1.1, "decay"),
         (3, -0.1, "decay"),
         ((1.0, -0.2), 0.5, "no negative|negative numbers"),
-        (2.5, 0.0, "whole"),
+        (2.5, 0.0, "integer"),
     ],
 )
 def test_what_a_band_can_be(band, decay, message):

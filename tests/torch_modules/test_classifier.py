@@ -37,7 +37,7 @@ def made(shape, classes):
 
 def classifier(**given):
     return DPNetClassifier(
-        made, **{"epsilon": 50.0, "classes": ["no", "yes"], "batch_size": 40, "passes": 5, **given}
+        made, **{"epsilon": 50.0, "classes": ["no", "yes"], "batch_size": 40, "epochs": 5, **given}
     )
 
 
