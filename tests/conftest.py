@@ -214,4 +214,7 @@ def issued_certificates_hold():
 
         report = check(json.loads(json.dumps(body)))
         lines = "\n".join(report.lines)
-        assert report.verdict != REFUTED and "which is larger: not shown" not in lines, lines
+        assert report.verdict != REFUTED, lines
+        noise = (body.get("run") or {}).get("noise") or {}
+        if noise.get("z", 1.0) >= 0.15:  # below, the checker's floats end: docs/explanation/trust
+            assert "which is larger: not shown" not in lines, lines
