@@ -24,6 +24,9 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check src tests benchmarks docs tools checker
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src checker changelog.d
+	$(BIN)/pymarkdown scan -r README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md checker/README.md docs \
+	  -e docs/leaderboard.md -e docs/papers.md
 	$(BIN)/python tools/check_commits.py
 
 docs: $(VENV)/installed
