@@ -302,9 +302,9 @@ def choose_features(
         return FeatureChoice(mapped, PLAIN, f"{named_maps(maps)}: asked for", other)
     wide, many = mapped.form(shape).width, len(fields)
     why = f"{n} records and this budget (records times mu {resolved:.3g}) " + (
-        f"carry {wide} numbers of {many} fields"
+        f"are enough for {wide} columns from {many} fields"
         if maps
-        else f"do not carry more than {wide} numbers in a row"
+        else f"are not enough for more than {wide} columns"
     )
     return FeatureChoice(mapped, PLAIN, f"{named_maps(maps)}: {why}", other)
 
