@@ -21,6 +21,9 @@ COMMAND = re.compile(
 QUOTES = {
     "report/execution.py": "the command that repeats an audit is put together from its settings",
     "engine/streaming/buffers.py": "an environment variable of another library",
+    "engine/checkpoint.py": "a key comes by an argument or an option: the remedy names both",
+    "release/datafile.py": "several candidates are a matter of the command line alone",
+    "release/allowance.py": "a remedy names the option next to the argument",
 }
 
 

@@ -287,7 +287,7 @@ def test_another_target(files):
     job = schema.with_target("job")
     assert job.classes == ("clerk", "cook") and Ignore("label") in job.columns
     for name in ("note", "years"):
-        with pytest.raises(InputError, match="target must be a column that the schema describes"):
+        with pytest.raises(InputError, match="target must be a column that"):
             schema.with_target(name)
 
 

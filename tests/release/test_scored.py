@@ -306,7 +306,7 @@ def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
         > 1.9 * model.private_score(X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
     )
     units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
-    with pytest.raises(li.InputError, match="counts must be empty where records are units"):
+    with pytest.raises(li.InputError, match="model must be one whose records are rows"):
         units.private_score(X, Y, epsilon=1.0, unit=person // 2)
 
 

@@ -194,7 +194,7 @@ def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
     whole = train(make, **more)
     with interrupted(4) as progress:
         train(make, progress=progress, **more, **kept)
-    with pytest.raises(InputError, match=r"another (run|loss or model)"):
+    with pytest.raises(InputError, match=r"another (run|loss, model or optimizer)"):
         train(lambda p: torch.optim.SGD(p, lr=0.123), **more, **kept)
     again = train(make, **more, **kept)
     assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())
@@ -213,7 +213,7 @@ def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]
 
     with interrupted(4) as progress:
         train(scheduled, progress=progress, **kept)
-    with pytest.raises(InputError, match=r"another (run|loss or model)"):
+    with pytest.raises(InputError, match=r"another (run|loss, model or optimizer)"):
         train(later, **kept)
 
 

@@ -30,7 +30,6 @@ WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string": ("must hold numbers", WHO),
     "could not be promoted": ("must hold numbers", WHO),
-    "Sparse data was passed": ("must not be sparse", "use its toarray()"),
     "Expected 2D array": (
         "must be a table: Expected 2D array, got fewer axes",
         "Reshape your data: reshape(-1, 1) "
