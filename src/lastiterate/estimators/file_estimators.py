@@ -124,7 +124,7 @@ def check_input(
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
     streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
-    if isinstance(X, dict):
+    if type(X) is dict:  # sparse arrays by keys are dictionaries too
         raise InputError(
             "X",
             "must be rows of numbers where the estimator has no schema",
