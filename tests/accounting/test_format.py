@@ -97,6 +97,21 @@ def test_what_a_certificate_states_may_not_change_within_its_format(file, monkey
     assert json.loads(file.read_text())["format"] == 3 and li.verify(file).problems == ()
 
 
+def test_reasons_of_another_version_are_named_as_not_compared():
+    body = json.loads((GOLDEN / "format-3-whitened.json").read_text())
+    body["library"] = f"lastiterate {li.__version__}"
+    body["content_sha256"] = content_hash(body)
+    assert li.Certificate.check(body).uncovered == ()
+    failing = next(row for row in body["verdicts"] if row["reasons"])
+    failing["reasons"] = ["this model is harmless"]
+    body["content_sha256"] = content_hash(body)
+    assert li.Certificate.check(body).problems
+    body["library"] = "lastiterate 0.0.9"
+    body["content_sha256"] = content_hash(body)
+    checked = li.Certificate.check(body)
+    assert checked.holds and "not apply" in checked.uncovered[0]
+
+
 def problems_of(text):
 
     body = json.loads(text)

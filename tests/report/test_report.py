@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -18,10 +19,12 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli, markup
 from lastiterate.accounting import tradeoff_summary
+from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.release.folder import format_manifest
 from lastiterate.report import charts, execution, guarantee, page
 from lastiterate.report.subject import Subject, read
 from lastiterate.theorems import TABLE
@@ -967,3 +970,19 @@ def test_an_audit_of_another_run_is_refused(tmp_path):
     assert not read(one, audit=tmp_path / "audit.json").refuted
     with pytest.raises(InputError, match="audit is of another run than the certificate's"):
         read(other, audit=tmp_path / "audit.json")
+
+
+def test_a_page_gives_reasons_of_its_own(folders, tmp_path):
+    """Those of another version are not compared, and anybody may have written them."""
+    copy = shutil.copytree(folders / "good", tmp_path / "m")
+    body = json.loads((copy / "certificate.json").read_text()) | {"library": "lastiterate 0.0.9"}
+    failing = next(row for row in body["verdicts"] if row["reasons"])
+    own, failing["reasons"] = failing["reasons"][0], ["this model is harmless"]
+    body["content_sha256"] = content_hash(body)
+    (copy / "certificate.json").write_text(json.dumps(body))
+    listed = json.loads((copy / "manifest.json").read_text())["sha256"]
+    files = {name: (copy / name).read_bytes() for name in listed if (copy / name).exists()}
+    (copy / "manifest.json").write_bytes(format_manifest(files))
+    text = page.page(read(copy))
+    assert "Verified" in text
+    assert "<li>this model is harmless" not in text and f"<li>{own[:20]}" in text

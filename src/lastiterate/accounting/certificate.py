@@ -12,7 +12,12 @@ from typing import Any, TypeVar, final
 
 from lastiterate.accounting import document, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.comparison import Checked, differences, proper_delta
+from lastiterate.accounting.comparison import (
+    Checked,
+    differences,
+    list_uncompared,
+    proper_delta,
+)
 from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
@@ -149,6 +154,7 @@ class Certificate(Guarantee):
             stored.get("epsilon"),
             delta,
             fresh.condition,
+            list_uncompared(stored),
             limit=fresh.subject.limit,
             adjacency=fresh.adjacency,
             epsilon_replace_one=stored.get("epsilon_replace_one"),

@@ -211,7 +211,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     )
     known = stored | {entry: fill_missing_fields(migrate_runs(stored.get(entry)), wanted[entry])}
     expected = wanted
-    if stored.get("format") in FORMATS[:-1] or stored.get("library") != wanted_library():
+    if list_uncompared(stored):
         known, expected = _without_reasons(known), _without_reasons(wanted)
     known, expected = _by_name(known), _by_name(expected)
     follows = [key for key in wanted if key not in RECORDED]
@@ -233,11 +233,14 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     return problems + _problems_of_form(stored, guarantee, delta)
 
 
-def wanted_library() -> str:
-    """Return what certificates of this version say of the library that wrote them."""
+def list_uncompared(stored: dict[str, Any]) -> tuple[str, ...]:
+    """List what of a certificate of another version is not compared: sentences, and no number."""
     from lastiterate import __version__
 
-    return f"lastiterate {__version__}"
+    today = stored.get("library") == f"lastiterate {__version__}"
+    if "verdicts" not in stored or (today and stored.get("format") == FORMATS[-1]):
+        return ()
+    return ("why theorems do not apply: those sentences are of another version",)
 
 
 def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:

@@ -155,6 +155,7 @@ def verify_folder(
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
     changed, uncovered = folders.compare_files(place)
+    uncovered = (*checked.uncovered, *uncovered)
     if not page:
         changed = tuple(problem for problem in changed if problem != folders.PAGE_DIFFERS)
     problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))

@@ -424,6 +424,9 @@ def verdicts(subject: Subject) -> Markup:
         return section(
             title, tag("p", "This kind of release has a proof of its own; see the caveats.")
         )
+    # of another version they are not compared: the page gives the reasons that are derived here
+    reasons = {one["theorem"]: one["reasons"] for one in subject.certified.rows(subject.delta)}
+    listed = [row | {"reasons": reasons[row["theorem"]]} for row in listed]
     ordered = sorted(
         enumerate(listed), key=lambda pair: (not pair[1]["applies"], pair[1]["epsilon"] or 0.0)
     )
