@@ -210,3 +210,87 @@ def test_unknown_kinds_are_told_what_there_is(tmp_path):
     )
     code, _, err = call("schema", tmp_path)
     assert code == 2 and "data_batch_1" in err
+
+
+PUBLIC = """target = "sick"
+classes = ["no", "yes"]
+[columns.id]
+kind = "ignore"
+[columns.age]
+kind = "number"
+low = 18
+high = 90
+"""
+NOT_PUBLISHED = "This is about the private records: it is for the holder of the data, not to be"
+UNIT = ("--unit", "id", "--rows-per-unit", 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "flags", "code", "words"),
+    [
+        ({}, (), 0, ("fits the schema.",)),
+        ({}, UNIT, 0, ("fits the schema.", "20 of 30 rows are used: the first 2 of each id.")),
+        (
+            {"age": {7: "4o", 9: "x"}, "sick": {4: "perhaps"}},
+            (),
+            1,
+            (
+                "t.csv does not fit the schema:",
+                "- column 'age' must hold numbers, got 'other text in record 8'; write 1000",
+                "- target 'sick' must hold only the classes no, yes, got 'another label in record 5'",
+            ),
+        ),
+        ({"age": {8: "4o"}}, UNIT, 0, ("fits the schema.",)),  # the third row of p2 is not used
+        ({"age": {9: "4o"}}, UNIT, 1, ("got 'other text in record 10'",)),
+        ({}, ("--classes", "no,maybe", "--target", "sick"), 1, ("another label in record 2",)),
+        ({"age": None}, (), 1, ("misses the column 'age' of the schema",)),
+        ({}, ("--rows-per-unit", 2), 2, ("--rows-per-unit needs the column",)),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_check_reads_a_file_as_train_does(tmp_path, changed, flags, code, words, ending):
+    (tmp_path / "t.toml").write_text(PUBLIC)
+    cells = {
+        "id": [f"p{i // 3}" for i in range(30)],
+        "age": [str(20 + i) for i in range(30)],
+        "sick": ["no", "yes"] * 15,
+    }
+    for name, at in changed.items():
+        if at is None:
+            del cells[name]
+        for record, cell in (at or {}).items():
+            cells[name][record] = cell
+    file = tmp_path / f"t.{ending}"
+    pyarrow.parquet.write_table(pyarrow.table(cells), file)
+    if ending == "csv":
+        with file.open("w", newline="") as out:
+            csv.writer(out).writerows([cells, *zip(*cells.values(), strict=True)])
+    train = ("train", file, "--epsilon", 1, "--delta", "1e-3", "--out", tmp_path / "m", *flags)
+    for stream in ((), ("--stream",)) if flags != UNIT else ((),):
+        found, out, err = call("check", file, *flags, *stream)
+        said = " ".join((out + err).split())
+        assert found == code and all(w.replace("t.csv", file.name) in said for w in words), said
+        assert "4o" not in said and "perhaps" not in said
+        assert (NOT_PUBLISHED in said) == (code != 2)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted({file.name, "t.toml"})
+    if code:
+        found, _, err = call(*train)
+        assert found == 2 and any(w.removeprefix("- ").split("; write")[0] in err for w in words)
+        assert not (tmp_path / "m").exists()
+    if flags == UNIT and not code:
+        assert call(*train, "--algorithm", "noisy-gd")[0] == 0
+
+
+def test_check_takes_arrays_and_names_the_record(tmp_path):
+    x, y = np.zeros((9, 2)), np.arange(9) % 2
+    x[4, 1] = 7
+    for outside, code, words in (
+        ("clip", 0, "fits the schema."),
+        ("refuse", 1, "column 'x1' has a value outside its public range, got 'record 5'"),
+    ):
+        (tmp_path / "x.toml").write_text(
+            f'classes = ["0", "1"]\n[array]\nlow = 0\nhigh = 1\noutside = "{outside}"\n'
+        )
+        np.savez(tmp_path / "x.npz", X=x, y=y)
+        found, out, _ = call("check", tmp_path / "x.npz")
+        assert found == code and words in " ".join(out.split())

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS = {
-    "Data": ("schema", "features", "plan"),
+    "Data": ("schema", "check", "features", "plan"),
     "Train": ("train", "tune", "forget", "predict"),
     "Account": ("account", "calibrate", "theorems", "explore"),
     "Check": ("verify", "audit", "report"),

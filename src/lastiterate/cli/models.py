@@ -1,4 +1,4 @@
-"""`lastiterate schema`, `predict`, `verify` and `features`."""
+"""`lastiterate schema`, `check`, `predict`, `verify` and `features`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from lastiterate.cli.app import (
     emit,
     reports_errors,
 )
+from lastiterate.cli.train import ReadFile, bundle_flags
 from lastiterate.errors import InputError
 
 # ``lastiterate features``: images to features with a public backbone.
@@ -151,7 +152,7 @@ def _extract_with_torch(backbone: str, weights: Path | None) -> Callable[..., np
     return partial(torch.features, torch.backbone_of(backbone, weights))
 
 
-# ``lastiterate schema``, ``predict`` and ``verify``: data and models in files.
+# ``lastiterate schema``, ``check``, ``predict`` and ``verify``: data and models in files.
 
 if TYPE_CHECKING:
     from lastiterate.accounting.comparison import Checked
@@ -238,6 +239,54 @@ def _ask(question: str, choices: Sequence[str]) -> str:
         if len(meant) == 1:
             return meant[0]
         typer.echo("one of: " + ", ".join(choices), err=True)
+
+
+@app.command("check")
+@reports_errors
+@bundle_flags
+def check_command(asked: ReadFile) -> None:
+    """Check before a charge that train can read a file.
+
+    It reads the file as train does. It trains nothing, charges nothing and writes nothing.
+
+    Exit code 1 if the file does not fit its schema, 2 if it cannot be opened.
+    """
+    from lastiterate.data import Table, check_readable
+    from lastiterate.release import dataset
+
+    schema, units = asked.read_schema(), asked.units()
+    stream = asked.stream or dataset.too_large(asked.data) is not None
+    if schema is not None:
+        check_readable(asked.data)  # a file that is not there does not fail to fit
+    used = None
+    try:
+        file = dataset.open_file(asked.data, schema, units=units, stream=stream)
+        used = file.table
+        faults = file.map_rows(file.schema, test=None, row_norm=None).find_faults()
+    except InputError as error:
+        if not error.argument.startswith(("data file", "column", "target")):
+            raise
+        faults = [error]
+    said = f"{asked.data} does not fit the schema:" if faults else f"{asked.data} fits the schema."
+    console.print(said, highlight=False, markup=False, style="bold red" if faults else None)
+    for fault in faults:
+        console.print(f"- {fault}", highlight=False, markup=False, soft_wrap=True)
+    if faults:
+        console.print("Record 1 is the first one, under the header of a table.", highlight=False)
+    if units is not None and isinstance(used, Table) and used.kept is not None:
+        console.print(
+            f"{len(used)} of {len(used.kept)} rows are used: the first {units.rows} of each "
+            f"{units.column}.",
+            highlight=False,
+            markup=False,
+        )
+    console.print(
+        "This is about the private records: it is for the holder of the data, not to be published.",
+        style="bold yellow",
+        highlight=False,
+    )
+    if faults:
+        raise typer.Exit(1)
 
 
 @app.command("predict")

@@ -41,8 +41,10 @@ from lastiterate.release.released_model import Fitted
 # Bundles of flags: a command takes one frozen dataclass, whose fields are its flags.
 
 if TYPE_CHECKING:
+    from lastiterate.data import Schema
     from lastiterate.release.ledger_charge import Charging
     from lastiterate.release.training_request import Budget, Order
+    from lastiterate.release.units import Units
 
 
 def list_algorithms() -> dict[str, str]:
@@ -151,8 +153,8 @@ class Charged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromFile(Charged, Budgeted):
-    """A file, what is public of it, and where its model goes."""
+class File:
+    """A data file, and what is public of it."""
 
     data: Annotated[str, typer.Argument(help="a table or array file, or digits, wine, iris, ...")]
     schema: Annotated[
@@ -162,6 +164,64 @@ class FromFile(Charged, Budgeted):
             help="a TOML file of public facts; by default DATA's name with .toml",
         ),
     ] = None
+    header: Header = None
+    unpacked_limit: UnpackedLimit = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadFile(File):
+    """How ``train`` reads a file."""
+
+    model: Annotated[
+        str | None, typer.Option("--model", help="logistic, huber-ridge or bayes-linear")
+    ] = None
+    target: Annotated[
+        str | None, typer.Option("--target", help="the column to predict, if not the schema's")
+    ] = None
+    classes: Annotated[
+        str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")
+    ] = None
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="the column that names the person of a row")
+    ] = None
+    rows_per_unit: Annotated[
+        int,
+        typer.Option("--rows-per-unit", help="rows used of each person, at most (public)"),
+    ] = 1
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="read the file piece by piece, whatever its size",
+        ),
+    ] = False
+
+    def read_schema(self) -> Schema | None:
+        """The public facts of the file, with the flags that change them."""
+        from lastiterate.cli import flags
+        from lastiterate.release.dataset import schema_for
+
+        return schema_for(
+            self.data,
+            self.schema,
+            target=self.target,
+            classes=self.classes,
+            model=self.model,
+            header=flags.header(self.header),
+        )
+
+    def units(self) -> Units | None:
+        """Whose a row is, and how many rows of each are used."""
+        from lastiterate.release.units import Units
+
+        check_rows_named(self.unit, self.rows_per_unit)
+        return None if self.unit is None else Units(self.unit, self.rows_per_unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFile(File, Charged, Budgeted):
+    """A file, and where its model goes."""
+
     features: Annotated[
         str,
         typer.Option(
@@ -171,9 +231,7 @@ class FromFile(Charged, Budgeted):
             is_eager=True,
         ),
     ] = "auto"
-    header: Header = None
     out: Out = None
-    unpacked_limit: UnpackedLimit = None
 
     def folders(self) -> tuple[Path, Path | None]:
         """Where the model goes, and where an earlier process of this command may have put it."""
@@ -298,18 +356,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(FromFile):
+class Training(ReadFile, FromFile):
     """What ``train`` is asked for."""
 
-    model: Annotated[
-        str | None, typer.Option("--model", help="logistic, huber-ridge or bayes-linear")
-    ] = None
-    target: Annotated[
-        str | None, typer.Option("--target", help="the column to predict, if not the schema's")
-    ] = None
-    classes: Annotated[
-        str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")
-    ] = None
     row_norm: Annotated[
         float | None, typer.Option("--row-norm", help="public bound on a scaled row's norm")
     ] = None
@@ -362,13 +411,6 @@ class Training(FromFile):
         bool,
         typer.Option("--secure-noise", help="use exact integer noise; every step is charged"),
     ] = False
-    unit: Annotated[
-        str | None, typer.Option("--unit", help="the column that names the person of a row")
-    ] = None
-    rows_per_unit: Annotated[
-        int,
-        typer.Option("--rows-per-unit", help="rows used of each person, at most (public)"),
-    ] = 1
     purpose: Annotated[
         str | None, typer.Option("--purpose", help="what the model is for; shown in the report")
     ] = None
@@ -379,13 +421,6 @@ class Training(FromFile):
         Path | None,
         typer.Option("--statement", help="a TOML file with the releaser's statement"),
     ] = None
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream",
-            help="read the file piece by piece, whatever its size",
-        ),
-    ] = False
     scratch: Annotated[
         Path | None,
         typer.Option(
@@ -428,18 +463,9 @@ class Training(FromFile):
     def order(self) -> Order:
         """The same, read and checked."""
         from lastiterate.cli import flags
-        from lastiterate.release.dataset import schema_for
         from lastiterate.release.training_request import Algorithm, Order
-        from lastiterate.release.units import Units
 
-        schema = schema_for(
-            self.data,
-            self.schema,
-            target=self.target,
-            classes=self.classes,
-            model=self.model,
-            header=flags.header(self.header),
-        )
+        schema = self.read_schema()
         if self.test is not None and not self.test_is_public:
             raise InputError(
                 "test",
@@ -447,7 +473,6 @@ class Training(FromFile):
                 self.test,
                 "add --test-is-public, or leave --test out",
             )
-        check_rows_named(self.unit, self.rows_per_unit)
         batching = None if self.batch is None else flags.parse_batching(self.batch)
         return Order(
             data=self.data,
@@ -457,7 +482,7 @@ class Training(FromFile):
             test=self.test,
             algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
             row_norm=self.row_norm,
-            units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
+            units=self.units(),
             features=self.features,
             exact=self.secure_noise,
             stream=self.stream,

@@ -4,6 +4,7 @@ indices."""
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from lastiterate.data.table import (
     to_doubles,
 )
 from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Values
 from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.limits import memory
 
@@ -48,16 +50,19 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
     form = form_of(table, schema)
     if table.array is not None:
         return _encode_array(table, schema, form)
-    cells = table.cells
-    assert cells is not None
     return form.rows(
         values
         for column in schema.columns
         if column.fields
-        for values in values_of(
-            column, _plain(schema, column, cells[column.name], table.first), table.first
-        )
+        for values in _column_values(table, schema, column)
     )
+
+
+def _column_values(table: Table, schema: Schema, column: Column) -> tuple[Values, ...]:
+    """What a column gives to each of its fields; refuses cells that break its rules."""
+    assert table.cells is not None
+    cells = table.cells[column.name]
+    return values_of(column, _plain(schema, column, cells, table.first), table.first)
 
 
 def _plain(schema: Schema, column: Column, cells: Cells, first: int) -> Cells:
@@ -121,8 +126,42 @@ def _check_columns(table: Table, schema: Schema) -> None:
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1]
     (n,) float32."""
-    features = encode_features(table, schema)
-    return features, _target(_answers(table, schema), schema, table.first)
+    try:
+        features = encode_features(table, schema)
+        return features, _target(_answers(table, schema), schema, table.first)
+    except InputError as error:
+        raise _number_in_file(error, table) from None
+
+
+def _number_in_file(error: InputError, table: Table) -> InputError:
+    """The same error with the record's number in the file, also where rows before it were left out."""
+    if table.kept is None:
+        return error
+    of = np.flatnonzero(table.kept) + 1
+    rule = re.sub(r"(?<=record )[0-9]+", lambda found: str(of[int(found[0]) - 1]), error.rule)
+    return InputError(error.argument, rule.removesuffix("."))
+
+
+def find_faults(table: Table, schema: Schema) -> list[InputError]:
+    """The first refusal of each column and of the target; none where ``encode`` takes the table."""
+    try:
+        encode(table, schema)
+    except InputError as error:
+        first = error
+    else:
+        return []
+    parts = [
+        partial(_column_values, table, schema, column)
+        for column in schema.columns
+        if table.cells is not None and column.name in table.cells and column.fields
+    ] or [partial(encode_features, table, schema)]
+    found: list[InputError] = []
+    for read in (*parts, lambda: _target(_answers(table, schema), schema, table.first)):
+        try:
+            read()
+        except InputError as error:
+            found.append(_number_in_file(error, table))
+    return found or [first]
 
 
 def check_stated(table: Table, schema: Schema) -> None:
@@ -282,12 +321,13 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
         # named columns may be those of a file as well, whose cells are the shortest text of their
         # numbers
         values = values.astype(np.float64) if schema.array is not None else to_doubles(values)
-        bad = ((values < low) | (values > high)).any(axis=0) & refuse
+        bad = ((values < low) | (values > high)) & refuse
         if bad.any():
+            record, column = np.argwhere(bad)[0]
             raise InputError(
-                f"column {table.names[int(np.argmax(bad))]!r}",
+                f"column {table.names[column]!r}",
                 "has a value outside its public range",
-                None,
+                f"record {table.first + start + int(record) + 1}",
                 RANGE,
             )
         values = np.clip(values, low, high)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
 from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, records_of
-from lastiterate.data.encoding import encode, form_of
+from lastiterate.data.encoding import encode, find_faults, form_of
 from lastiterate.data.file_stream import ParquetParts, Stream, Watched
 from lastiterate.data.numpy_files import is_idx
 from lastiterate.data.parquet import is_parts
@@ -97,13 +97,21 @@ class Encoded:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
+        for table in self._tables(most, first):
+            yield encode(table, self.schema)
+
+    def find_faults(self, most: int) -> Iterator[InputError]:
+        """The refusals of ``pieces``, each column's first of every piece."""
+        for table in self._tables(most, 0):
+            yield from find_faults(table, self.schema)
+
+    def _tables(self, most: int, first: int) -> Iterator[Table]:
         once = (
             most
             if self.stream.shape is not None
             else min(most, max(1, CELLS // len(self.stream.names)))
         )
-        for table in self.stream.tables(once, first, self.schema.numbers):
-            yield encode(table, self.schema)
+        return self.stream.tables(once, first, self.schema.numbers)
 
     def check(self) -> None:
         """Refuse files that changed since they were found."""

@@ -42,7 +42,8 @@ class Table:
     public. Cells of numbers may be a float64 array, NaN where one is missing. ``first``: records of
     the file before the table's own. ``shape``: of one record of an array. ``types``: what the file
     itself states that a column holds, where it does: integers, numbers, days, times of day,
-    true/false, text or nothing.
+    true/false, text or nothing. ``kept``: booleans, true for the file's rows that
+    are used, where some are not.
     """
 
     names: tuple[str, ...]
@@ -54,6 +55,7 @@ class Table:
     first: int = 0
     shape: tuple[int, ...] | None = None
     types: Mapping[str, str] = field(default_factory=dict[str, str])
+    kept: np.ndarray | None = None
 
     def __len__(self) -> int:
         if self.cells is not None:

@@ -19,7 +19,7 @@ from lastiterate.data import (
     read_table,
     split,
 )
-from lastiterate.data.encoding import check_stated, form_of, memory
+from lastiterate.data.encoding import check_stated, find_faults, form_of, memory
 from lastiterate.data.file_stream import Stream
 from lastiterate.data.record_source import Encoded, estimate_memory, open_stream, streams
 from lastiterate.data.schema import check_classes
@@ -37,6 +37,8 @@ SAMPLE = "bayes-linear"
 MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
 """Of the memory that values may take."""
+PIECE = 2**16
+"""Records of a stream that are checked at once."""
 MARGIN = 2**19
 """Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the
 data's form."""
@@ -155,6 +157,17 @@ class DataFile:
     def _encoded(self) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(self.table, Table)
         return encode(self.table, self.schema)
+
+    def find_faults(self) -> list[InputError]:
+        """Return the first refusal of each column and of the target among the rows that ``rows``
+        reads; none where training takes them all."""
+        if isinstance(self.table, Table):
+            return find_faults(self.table, self.schema)
+        assert isinstance(self.table, Encoded)
+        found: dict[str, InputError] = {}
+        for error in self.table.find_faults(PIECE):
+            found.setdefault(error.argument, error)
+        return list(found.values())
 
     @property
     def _kept(self) -> tuple[np.ndarray, np.ndarray]:

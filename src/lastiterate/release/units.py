@@ -112,6 +112,7 @@ class Units:
         kept = select_unit_rows(cells[self.column], self.rows)
         return replace(
             table,
+            kept=kept,
             cells={
                 name: column[kept]
                 if isinstance(column, np.ndarray)
