@@ -2,6 +2,7 @@
 is refused first."""
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import checkpoint
 from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
+from lastiterate.errors import BudgetWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
+from lastiterate.ledger.store import describe_second_name
 from lastiterate.release import composition_reminder, datafile, dataset, linear_model
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
 from lastiterate.release.model_kinds import LINEAR
@@ -78,6 +82,30 @@ def test_a_release_is_charged_and_named(ledger: Ledger, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
     assert stored["weights_sha256"] == release.model
+
+
+def test_the_first_charge_under_a_second_name_warns_once(ledger: Ledger) -> None:
+    for name in ("b", "empty"):
+        ledger.add(name, unit="record", adjacency="zero-out", filter=GaussianFilter.of(3.0, 1e-5))
+    said = list[list[str]]()
+    for name in ("a", "b", "b", "a"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            li.train(RUN, records(), epsilon=0.2, delta=1e-6, ledger=ledger.path, dataset=name)
+        texts = [str(one.message) for one in caught if one.category is BudgetWarning]
+        said.append([text for text in texts if "two names" in text])
+    assert said == [
+        [],
+        [
+            "l also holds releases on a, and this is the first on b: if these records are in one of "
+            "them, charge it under that name, since the budgets of two names add up"
+        ],
+        [],
+        [],
+    ]
+    token = ledger.reserve("empty", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="p")
+    ledger.cancel(token)
+    assert "releases on a, b, and" in describe_second_name(ledger, ledger.total("empty"))
 
 
 def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(

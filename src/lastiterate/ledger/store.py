@@ -542,9 +542,32 @@ class Quote:
         """That releases on the file's other data sets are not counted; empty without any."""
         if not self.others:
             return ""
-        more = len(self.others) - MOST_OTHERS
-        names = ", ".join(self.others[:MOST_OTHERS]) + (f" and {more} more" if more > 0 else "")
-        return f"not counted: releases on {names} of the same ledger; for whoever is in both they add up"
+        return (
+            f"not counted: releases on {_list_datasets(self.others)} of the same ledger; for whoever "
+            "is in both they add up"
+        )
+
+
+def _list_datasets(names: tuple[str, ...]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - MOST_OTHERS
+    return ", ".join(names[:MOST_OTHERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def describe_second_name(ledger: Ledger, first: Total) -> str:
+    """That other data sets of the file were charged, where ``first`` was not yet; empty without any."""
+    counted = {
+        name: any(line.state != "cancelled" for line in ledger.total(name).releases)
+        for name in ledger.datasets()
+    }
+    others = tuple(name for name, charged in counted.items() if charged and name != first.dataset)
+    if counted[first.dataset] or not others:
+        return ""
+    return (
+        f"{ledger.path.name} also holds releases on {_list_datasets(others)}, and this is the first on "
+        f"{first.dataset}: if these records are in one of them, charge it under that name, since the "
+        "budgets of two names add up"
+    )
 
 
 def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:

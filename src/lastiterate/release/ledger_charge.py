@@ -23,7 +23,7 @@ from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.history import LineCheckpoints
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.store import Ledger, describe_second_name
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 
@@ -242,6 +242,8 @@ class Charging:
                 BudgetWarning,
                 stacklevel=outside(),
             )
+        if second := describe_second_name(ledger, total):
+            warnings.warn(second, BudgetWarning, stacklevel=outside())
         if not self._token:
             token = secrets.token_hex(16)
             if self.kept_in is not None:
