@@ -202,14 +202,16 @@ def test_missing_pyarrow_is_told_with_its_remedy(tmp_path, monkeypatch):
     assert code == 2 and "pip install lastiterate[parquet]" in err, "the brackets are no markup"
 
 
-def test_unknown_kinds_are_told_what_there_is(tmp_path):
+def test_unknown_kinds_are_told_what_there_is(tmp_path, monkeypatch):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     code, _, err = call("schema", tmp_path / "t.xlsx")
     assert code == 2 and all(
         word in err for word in (".csv", ".parquet", ".npz", ".npy", "IDX", "CIFAR-10")
     )
-    code, _, err = call("schema", tmp_path)
-    assert code == 2 and "data_batch_1" in err
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, "."):
+        code, _, err = call("schema", folder)
+        assert code == 2 and "data_batch_1" in err and f"got '{folder}'" in err
 
 
 PUBLIC = """target = "sick"

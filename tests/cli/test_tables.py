@@ -192,7 +192,12 @@ def commands():
 @pytest.mark.parametrize("names", commands(), ids=" ".join)
 def test_help_fits_eighty_columns_without_a_broken_word(names):
     code, out = call(*names, "--help")
-    assert code == 0 and "\u2026" not in out and max(map(len, out.splitlines())) <= 80
+    assert (
+        code == 0
+        and "\u2026" not in out
+        and "``" not in out
+        and max(map(len, out.splitlines())) <= 80
+    )
 
 
 def test_commands_are_listed_in_the_order_of_use_in_a_line_each():

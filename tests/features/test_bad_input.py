@@ -64,6 +64,7 @@ def call(*words):
         ("scattering", None, "has nothing to map: scattering is for arrays, such as images"),
         ("curve", None, "must be plain, or maps"),
         ("curves,curves", None, "must be plain, or maps"),
+        ("plain,words", None, "plain is what a column gets that no map takes: leave it out"),
         ("curves", ('kind = "number"', 'kind = "text"\nx = 1'), "have not"),
         ("curves", ("low = 0", 'low = 0\nscale = "cubic"'), 'scale must be "linear" or "log"'),
         (
@@ -142,9 +143,8 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
     said = " ".join(found.output.split())
     assert "features: curves: numbers as 8 hat functions" in said and "records times mu" in said
     rows = re.search(
-        r"cost (\S+) of log loss with 10 numbers in a row, and (\S+) with 3 \(plain\): these pay "
-        r"in any "
-        r"case\.\s",
+        r"add (\S+) to the log loss with 10 numbers in a row, and (\S+) with 3 \(plain\): 10 numbers "
+        r"are worth it in any case\.\s",
         said,
     )
     assert rows and 0 < float(rows[1]) < float(rows[2]), (
@@ -156,7 +156,7 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
         wide, best, Budget(1.0, 1e-5)
     )
     rows = re.search(
-        r"cost (\S+) of log loss with 80 .* (\S+) with 3 \(plain\): these pay where .* than (\S+)$",
+        r"add (\S+) to .* with 80 .* (\S+) with 3 \(plain\): 80 numbers are .* than (\S+)$",
         said,
     )
     assert rows and float(rows[1]) > float(rows[2]) > 0

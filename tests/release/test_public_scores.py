@@ -194,5 +194,10 @@ def test_remedies_name_the_file_that_can_be_mended(tmp_path):
     with pytest.raises(InputError) as refused:
         prediction_rows(model, str(bad))
     assert str(refused.value).endswith(f"correct the cell; rewrite {bad}, not the schema.")
+    bad.write_text("ill\nno\n")
+    with pytest.raises(InputError) as refused:
+        prediction_rows(model, str(bad))
+    assert str(refused.value).endswith(f"add it; rewrite {bad}, not the schema.")
+    bad.write_text(good.read_text().replace("2026-01-05", "05.01.2026"))
     with pytest.raises(InputError, match=r"or train with.*this is in the test file .*bad\.csv"):
         fit_file(replace(order, test=str(bad)))

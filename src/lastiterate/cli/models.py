@@ -64,7 +64,7 @@ def features_command(
 ) -> None:
     """Turn images into features with a public backbone.
 
-    Every image is mapped on its own, so the features suit ``train``.
+    Every image is mapped on its own, so the features suit train.
     """
     import numpy as np
 

@@ -136,7 +136,7 @@ class Planning(Charged, Budgeted):
 def plan_command(asked: Planning) -> None:
     """Show the plan that train would choose, and why.
 
-    ``--out`` writes the chosen run as JSON.
+    --out writes the chosen run as JSON.
     """
     from lastiterate.cli import show
     from lastiterate.planning.planner import consider

@@ -124,7 +124,7 @@ def sign_command(
 ) -> None:
     """Sign a model folder with your own key.
 
-    ``verify --key`` then finds any later change.
+    verify --key then finds any later change.
     """
     from lastiterate.release.loading import sign
 

@@ -221,13 +221,13 @@ def read_folder(path: Path) -> Table:
             "data folder",
             "must hold .parquet files, or CIFAR-10's data_batch_1, "
             "data_batch_2, ... (with .bin or without)",
-            path.name,
+            str(path),
         )
     if len({suffix for _, suffix, _ in files}) > 1:
         raise InputError(
             "data folder",
             "holds binary and Python batches side by side",
-            path.name,
+            str(path),
             "keep one kind",
         )
     numbers = [number for number, _, _ in files]

@@ -32,7 +32,9 @@ def maps_named(
             "features",
             "must be plain, or maps of records separated by commas: " + ", ".join(TABLE),
             names,
-            "auto, sqrt and fourier are for training a model",
+            "plain is what a column gets that no map takes: leave it out of the list"
+            if strange == [PLAIN]
+            else "auto, sqrt and fourier are for training a model",
         )
     return tuple(
         TABLE[name]() if fields is None else TABLE[name].for_budget(fields, resolved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
@@ -23,6 +22,8 @@ from lastiterate.run.run import Run
 # its squared mu, a numerical profile or Renyi divergences may cost several times as much. So a plan
 # is compared with others by what it costs here.
 
+LEAST_EPSILON = 1e-3
+"""A budget that allows less is used up."""
 LARGEST_MU, LEAST_MU = 100.0, 1e-4
 """Between them is what is looked for when a refusal says what would fit."""
 
@@ -114,25 +115,37 @@ class Allowance:
         )
 
     def _remedy(self, charged: Charged, delta: float) -> str:
-        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism
-        that does."""
-        for full in _recalibrate_full_batch(charged, delta):
-            if self.fits(full):
-                return (
+        """Full batches of the same epsilon where they fit, or else of a smaller one; otherwise the
+        largest epsilon of a Gaussian mechanism that fits."""
+        said, most = self.describe_rest(delta), self._largest_epsilon(delta)
+        if isinstance(charged, Certificate) and charged.verdicts and most >= LEAST_EPSILON:
+            batches = type(charged.run.batching) is not FullBatch
+            same, smaller = (
+                _in_full_batches(charged, epsilon, delta)
+                for epsilon in (charged.epsilon(delta), most)
+            )
+            if batches and same is not None and self.fits(same):
+                said = (
                     f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
-                    f"fit, they need "
-                    f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged"
+                    f"fit, they need {100 * self.share(same):.3g}%"
                 )
-        return f"{self.describe_rest(delta)}; no record was read, and nothing was charged"
+            elif smaller is not None and self.fits(smaller):
+                how = " by the automatic plan, or with batching=FullBatch()" if batches else ""
+                said = f"epsilon={most:g} at delta {delta:g} fits{how}"
+        return f"{said}; no record was read, and nothing was charged"
+
+    def _largest_epsilon(self, delta: float) -> float:
+        """Of a Gaussian mechanism that fits, the largest, rounded down to three digits."""
+        return _round_down(Gdp(self._largest_mu()).epsilon(delta))
 
     def describe_rest(self, delta: float) -> str:
         """The largest epsilon of a Gaussian mechanism that still fits, in words."""
-        most = Gdp(self._largest_mu()).epsilon(delta)
-        if most < 1e-3:
+        most = self._largest_epsilon(delta)
+        if most < LEAST_EPSILON:
             return "the budget is used up"
         return (
             "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
-            f"{_format_down(most)} at delta {delta:g}"
+            f"{most:g} at delta {delta:g}"
         )
 
     def _largest_mu(self) -> float:
@@ -149,27 +162,24 @@ class Allowance:
         return 1 / first_within(largest_cost_share, 1.0, low, high, 1e-3)
 
 
-def _recalibrate_full_batch(charged: Charged, delta: float) -> Iterator[Certificate]:
-    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other
-    batches."""
-    if (
-        isinstance(charged, Certificate)
-        and charged.verdicts
-        and type(charged.run.batching) is not FullBatch
-    ):
-        with suppress(InputError, NotCertified):
-            yield calibrate(
-                replace(charged.run, batching=FullBatch()),
-                epsilon=charged.epsilon(delta),
-                delta=delta,
-                at_least=charged.at_least,
-            )
+def _in_full_batches(charged: Certificate, epsilon: float, delta: float) -> Certificate | None:
+    """The run of a certificate in full batches, calibrated to an epsilon, where it can be."""
+    with suppress(InputError, NotCertified):
+        return calibrate(
+            replace(charged.run, batching=FullBatch()),
+            epsilon=epsilon,
+            delta=delta,
+            at_least=charged.at_least,
+        )
+    return None
 
 
-def _format_down(value: float) -> str:
+def _round_down(value: float) -> float:
     """Three digits that do not exceed ``value``."""
+    if value <= 0:
+        return 0.0
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{math.floor(value / step) * step:.3g}"
+    return float(f"{math.floor(value / step) * step:.3g}")
 
 
 def find_unit_rows(charged: Charged) -> int | None:

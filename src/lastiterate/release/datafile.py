@@ -438,8 +438,8 @@ def prediction_rows(
             UserWarning,
             stacklevel=2,
         )
-    table = read_table(data, model.schema.with_header(header))
     try:
+        table = read_table(data, model.schema.with_header(header))
         features = encode_features(table, model.schema)
     except InputError as error:
         raise _without_training(error, data) from None

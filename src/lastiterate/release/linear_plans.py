@@ -249,15 +249,14 @@ class FeatureChoice:
         many = task.features > self.other.width
         more = here - there if many else there - here
         where = (
-            f"where they bring the best possible {what} down by more than {more:.2g}"
+            f"if they lower the {what} of the best model without noise by more than {more:.2g}"
             if more > 0
             else "in any case"
         )
-        wider = "these" if many else "those"
         return (
-            f"noise and clips are predicted to cost {here:.2g} of {what} with {task.features} "
-            f"numbers in a row, "
-            f"and {there:.2g} with {self.other.width} ({self.other.words}): {wider} pay {where}"
+            f"noise and clips are predicted to add {here:.2g} to the {what} with {task.features} "
+            f"numbers in a row, and {there:.2g} with {self.other.width} ({self.other.words}): "
+            f"{max(task.features, self.other.width)} numbers are worth it {where}"
         )
 
 
