@@ -11,7 +11,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.audit import DataSet, Neighbours, audit, trial_plan, worst_case
@@ -19,21 +18,14 @@ from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.report import format_bound
 from lastiterate.audit.runner import Interrupted, certificate_of
-from lastiterate.cli import app
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import arrange
 from lastiterate.errors import InputError
 from lastiterate.report.plots import forbidden
+from support import call
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 RUN = li.Run(n=6, steps=5, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 def released(run, data_set, keys):

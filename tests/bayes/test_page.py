@@ -1,11 +1,10 @@
 """The page on posterior samples: its links exist, and its picture shows what it claims."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 from lastiterate_papers.interim_breach import breach
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "posterior-sample.md").read_text()
@@ -21,11 +20,7 @@ def test_links_and_picture_exist():
 
 
 def test_the_lines_of_the_picture():
-    path = ROOT / "benchmarks" / "figures" / "posterior_and_sgld.py"
-    spec = importlib.util.spec_from_file_location("posterior_and_sgld", path)
-    picture = importlib.util.module_from_spec(spec)
-    sys.modules["posterior_and_sgld"] = picture
-    spec.loader.exec_module(picture)
+    picture = load_script(ROOT / "benchmarks" / "figures" / "posterior_and_sgld.py")
     lines = picture.over_epochs(breach(1.0, 1e-5, 5.0), points=7, grid=1501)
     top = max(lines.exact)
     at = lines.exact.index(top)

@@ -9,14 +9,13 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting.document import content_hash
-from lastiterate.cli import app
 from lastiterate.data import load_bundled
 from lastiterate.engine.trainer import Trainer
 from lastiterate.release import folder as artefact
+from support import call
 
 RUN = [
     "--n",
@@ -34,13 +33,6 @@ RUN = [
     "--strong",
     "1",
 ]
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 @pytest.fixture(scope="module")

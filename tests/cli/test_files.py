@@ -13,20 +13,12 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
-from lastiterate.cli import app
 from lastiterate.data import load_bundled
+from support import call
 
 DIGITS = load_bundled("digits")[0]
 IMAGES, LABELS = (DIGITS.array * 15).astype(np.uint8), DIGITS.answers.astype(np.uint8)
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 def write_idx(path, array):

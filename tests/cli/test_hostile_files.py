@@ -8,24 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits
 from lastiterate.accounting.document import content_hash
-from lastiterate.cli import app
 from lastiterate.release.folder import sha256
+from support import call
 
 RUN = li.Run(
     n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1)
 )
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, " ".join(result.stdout.split()), " ".join(result.stderr.split())
 
 
 @pytest.fixture(scope="module")

@@ -10,23 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.cli import app
 from lastiterate.ledger import Ledger
 from lastiterate.release import folder, linear_model
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.theorems import TABLE
+from support import call
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 @pytest.fixture

@@ -2,21 +2,13 @@
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from lastiterate.cli import app
 from lastiterate.data import Schema
 from lastiterate.errors import InputError
+from support import call
 
 RNG = np.random.default_rng(0)
 ADULT = "39, State-gov, 77516, Bachelors, <=50K\n50, Private, 83311, Masters, >50K\n"
-
-
-def call(*args, text=None):
-    result = CliRunner().invoke(app, [str(a) for a in args], input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.cli import app, train
+from lastiterate.cli import train
 from lastiterate.engine import checkpoint
 from lastiterate.ledger import GaussianFilter, Ledger, database, store
 from lastiterate.release import ledger_charge, linear_model
+from support import call
 
 FIT = [
     "train",
@@ -66,13 +66,6 @@ COMMANDS = {
         *LEDGER,
     ],
 }
-
-
-def call(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(words))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, " ".join(result.stderr.split())
 
 
 def prepared(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +169,7 @@ def test_the_same_command_ends_what_was_killed(
         if kept or (folder_of(words).exists() and "--checkpoint" not in words and not listed):
             unfinished.append(killed)
         elif "--out" in words and listed:
-            assert "must not exist yet" in call(*words)[1]
+            assert "must not exist yet" in call(*words).err
     assert len(unfinished) >= 2
     for killed in unfinished if name == "train" else (unfinished[0], unfinished[-1]):
         monkeypatch.chdir(killed)
@@ -188,7 +181,7 @@ def test_the_same_command_ends_what_was_killed(
                 patch.setattr(
                     linear_model, "execute", lambda *_, **__: pytest.fail("it was trained again")
                 )
-            code, said = call(*words)
+            code, _, said = call(*words)
         assert code == 0 and ("nothing was trained or charged again" in said) == there, said
         whole(name, words)
         assert sorted(Path().rglob("weights.safetensors"))[-1].read_bytes() == model
@@ -205,11 +198,11 @@ def has_page(folder: Path) -> bool:
 def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that another command, and the same one on other records, say that the folder is taken."""
     before = Ledger(Path("book")).total()
-    code, said = call(*words, "--epsilon", "0.5")
+    code, _, said = call(*words, "--epsilon", "0.5")
     assert code == 2 and "must not exist yet" in said
     with monkeypatch.context() as patch:
         patch.setattr(ledger_charge, "compute_keyed_digest", lambda *_: "0" * 64)
-        code, said = call(*words)
+        code, _, said = call(*words)
     assert code == 2 and (
         "for another model name another folder" in said or words[0] == "forget"
     ), said

@@ -6,19 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate
-from lastiterate.cli import app
 from lastiterate.cli.app import reports_errors
 from lastiterate.theorems import TABLE
+from support import call
 
 RUN = ["--n", "5000", "--steps", "100", "--step-size", "0.02", "--batch", "cyclic:500"]
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 def test_version_and_help():

@@ -7,13 +7,12 @@ import tomllib
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from lastiterate.cli import app
 from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.record_source import open_stream, stream
 from lastiterate.errors import InputError
+from support import call
 
 RNG = np.random.default_rng(0)
 TOWNS, JOBS = ("Ulm", "Bonn", "Kiel"), ("cook", "clerk")
@@ -37,13 +36,6 @@ YEARS = {
     "classes": ["0", "1"],
     "columns": {name: {"kind": "number", "low": 0, "high": 9} for name in ("2019", "2020")},
 }
-
-
-def call(*args):
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, " ".join(result.stderr.split())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ descriptions use."""
 
 import dataclasses
 import functools
-import importlib.util
 import inspect
 import re
 import types
@@ -15,19 +14,13 @@ import pytest
 import lastiterate as li
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.run import Run
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("generate_api", ROOT / "docs" / "generate_api.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR = generator()
+GENERATOR = load_script(ROOT / "docs" / "generate_api.py")
 PUBLIC = GENERATOR.public_names()
 
 

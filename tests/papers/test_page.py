@@ -1,24 +1,17 @@
 """The page of the papers: every item's values with units, all of its panels, and the size of its
 run."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from lastiterate_papers import ITEMS
 from lastiterate_papers.item import by_name
+from support import load_script
 
-TOOL = Path(__file__).parents[2] / "tools" / "papers_page.py"
-PAGE = (TOOL.parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def page():
-    spec = importlib.util.spec_from_file_location("papers_page", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+ROOT = Path(__file__).parents[2]
+page = load_script(ROOT / "tools" / "papers_page.py")
+PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 def body(**more):
@@ -70,7 +63,7 @@ def body(**more):
     }
 
 
-def test_values_stand_beside_what_was_published_with_their_units(page):
+def test_values_stand_beside_what_was_published_with_their_units():
     assert page.values(body()).splitlines() == [
         "| | published | ours | difference | |",
         "|---|---|---|---|---|",
@@ -81,12 +74,12 @@ def test_values_stand_beside_what_was_published_with_their_units(page):
     assert ours == ["| | ours |", "|---|---|", "| only ours | 3 % |"]
 
 
-def test_the_size_of_a_run_names_what_was_chosen(page):
+def test_the_size_of_a_run_names_what_was_chosen():
     assert page.size(body()) == "in full" and page.size(body(quick=True)) == "reduced"
     assert page.size(body(given={"n": 500.0, "step": 0.0})) == "in full, with n=500"
 
 
-def test_the_page_names_the_size_and_how_a_reduced_item_is_made_in_full(page):
+def test_the_page_names_the_size_and_how_a_reduced_item_is_made_in_full():
     assert (
         page.settings(body()["settings"])
         == "n 2000, step 0.3333, clip none, orders 2 / (3 / 4), tests (a b)"
@@ -106,7 +99,7 @@ def test_the_page_names_the_size_and_how_a_reduced_item_is_made_in_full(page):
         )
 
 
-def test_all_panels_are_drawn(page):
+def test_all_panels_are_drawn():
     from io import BytesIO
 
     from matplotlib.image import imread
@@ -121,7 +114,7 @@ def test_all_panels_are_drawn(page):
 @pytest.mark.parametrize("item", [each.name for each in ITEMS])
 def test_the_page_has_every_item_with_its_picture(item):
     assert f"\n### {item}\n" in PAGE and f"](papers/{item}.png)" in PAGE
-    assert (TOOL.parents[1] / "docs" / "papers" / f"{item}.png").is_file()
+    assert (ROOT / "docs" / "papers" / f"{item}.png").is_file()
     part = PAGE.split(f"\n### {item}\n")[1].split("\n### ")[0]
     assert (
         "|---|" in part

@@ -1,30 +1,23 @@
 """The papers are written as anybody could write them: with public names of the library alone."""
 
 import ast
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 import lastiterate
 import lastiterate_papers
+from support import load_script
 
 ROOT, HOME = Path(__file__).parents[2], Path(lastiterate_papers.__file__).parent
 
 
-def reference():
-    """What the reference pages hold."""
-    spec = importlib.util.spec_from_file_location("generate_api", ROOT / "docs" / "generate_api.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-NAMES = {*reference().public_names(), "lastiterate.__version__", "lastiterate.__file__"}
+REFERENCE = load_script(ROOT / "docs" / "generate_api.py")
+NAMES = {*REFERENCE.public_names(), "lastiterate.__version__", "lastiterate.__file__"}
 MODULES = {
     "lastiterate",
-    *reference().PACKAGES,
-    *(place.replace(".run.", ".") for place in reference().MODULES),
+    *REFERENCE.PACKAGES,
+    *(place.replace(".run.", ".") for place in REFERENCE.MODULES),
 }
 
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import atomic_files
 from lastiterate.audit.scores import Results
-from lastiterate.cli import app
 from lastiterate.cli.app import emit
 from lastiterate.engine import checkpoint
 from lastiterate.errors import InputError
 from lastiterate.report.plots import figure_for, save_figure
+from support import call
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
 
@@ -36,23 +35,17 @@ def trained() -> Any:
 def folder(trained: Any, tmp_path: Path) -> Path:
     """A model folder with its page, and images."""
     trained.save(tmp_path / "m")
-    assert call("report", tmp_path / "m") == (0, "")
+    code, _, said = call("report", tmp_path / "m")
+    assert (code, said) == (0, "")
     np.save(tmp_path / "images.npy", np.zeros((2, 8, 8), np.uint8))
     return tmp_path
-
-
-def call(*args: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, " ".join(result.stderr.split())
 
 
 def command(*words: str) -> Callable[[Path], None]:
     """Return what runs a command on files of a folder, and raises its error."""
 
     def run(at: Path) -> None:
-        code, said = call(*(word.replace("AT", str(at)) for word in words))
+        code, _, said = call(*(word.replace("AT", str(at)) for word in words))
         if code:
             assert code == 2 and said.startswith("error: ") and said.count("error:") == 1
             raise OSError(said)
@@ -211,7 +204,7 @@ def test_a_link_that_leads_nowhere_is_noticed_before_training(
     command: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    code, said = call(*command, "--out", tmp_path / "link")
+    code, _, said = call(*command, "--out", tmp_path / "link")
     assert code == 2 and "must not exist yet" in said and not (tmp_path / "gone").exists()
 
 

@@ -1,27 +1,18 @@
 """The picture of how bounds fail: mistakes lie below the truth somewhere, what certifies never
 does."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from lastiterate.theorems import TABLE
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-picture = load(ROOT / "benchmarks" / "figures" / "refuted_bounds.py")
+picture = load_script(ROOT / "benchmarks" / "figures" / "refuted_bounds.py")
 
 
 @pytest.mark.parametrize("make", picture.PANELS, ids=lambda make: make.__name__)
@@ -46,7 +37,7 @@ def test_the_pages_name_theorems_that_exist():
 
 
 def test_a_page_for_every_theorem():
-    generate = load(ROOT / "docs" / "generate.py")
+    generate = load_script(ROOT / "docs" / "generate.py")
     overview = generate.overview()
     for name, theorem in TABLE.items():
         assert f"[{name}]({name}.md) | {theorem.kind} |" in overview

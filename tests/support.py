@@ -1,0 +1,34 @@
+"""What many tests do in the same way: call the command line, import a script, refuse for nothing."""
+
+import importlib.util
+import sys
+from typing import NamedTuple
+
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+
+
+class Answer(NamedTuple):
+    """What a command answers; of the standard error the words alone, as lines are wrapped."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(*words, text=None):
+    """Call the command line in this process; an error that no sentence says is raised."""
+    result = CliRunner().invoke(app, [str(word) for word in words], input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Answer(result.exit_code, result.stdout, " ".join(result.stderr.split()))
+
+
+def load_script(path):
+    """Import a script that is no part of a package, by its path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
