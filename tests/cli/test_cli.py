@@ -531,6 +531,10 @@ def test_picture_of_a_theorem(tmp_path):
             "--statement must be an existing file",
         ),
         (["tune", "digits", "--epsilon", "1", "--mean-runs", "0"], "--mean-runs must exceed 1"),
+        (
+            ["tune", "t.csv", "--epsilon", "1", "--unit", "id", "--rows-per-unit", "7"],
+            "--rows-per-unit must be 1 for tune, whose scores count one row of each person, got 7",
+        ),
         (["tune", "digits", "--epsilon", "1", "--algorithms", "zz"], "--algorithms must be one of"),
         (
             ["tune", "digits", "--epsilon", "1", "--row-norms", "0,1"],

@@ -588,6 +588,9 @@ class Tuning(FromFile):
         str | None,
         typer.Option("--unit", help="the column that names the person of a row; one row each"),
     ] = None
+    rows_per_unit: Annotated[
+        int, typer.Option("--rows-per-unit", help="1: scores count one row of each person")
+    ] = 1
     class_weight: Annotated[
         str | None,
         typer.Option(
@@ -631,6 +634,13 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.release.training_request import Algorithm, Order
     from lastiterate.release.units import Units
 
+    if asked.rows_per_unit != 1:
+        raise InputError(
+            "rows_per_unit",
+            "must be 1 for tune, whose scores count one row of each person",
+            asked.rows_per_unit,
+            "leave it out, or use lastiterate train, which takes several rows of a person",
+        )
     schema = open_dataset.schema_for(
         asked.data,
         asked.schema,
