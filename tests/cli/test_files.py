@@ -237,6 +237,12 @@ UNIT = ("--unit", "id", "--rows-per-unit", 2)
         ({"age": {8: "4o"}}, UNIT, 0, ("fits the schema.",)),  # the third row of p2 is not used
         ({"age": {9: "4o"}}, UNIT, 1, ("got 'other text in record 10'",)),
         ({}, ("--classes", "no,maybe", "--target", "sick"), 1, ("another label in record 2",)),
+        (
+            {"sick": {9: "perhaps"}},
+            ("--classes", "no,yes,record 3", "--target", "sick", *UNIT),
+            1,
+            ("the classes no, yes, record 3, got 'another label in record 10'",),
+        ),
         ({"age": None}, (), 1, ("misses the column 'age' of the schema",)),
         ({}, ("--rows-per-unit", 2), 2, ("--rows-per-unit needs the column",)),
     ],
@@ -260,7 +266,7 @@ def test_check_reads_a_file_as_train_does(tmp_path, changed, flags, code, words,
         with file.open("w", newline="") as out:
             csv.writer(out).writerows([cells, *zip(*cells.values(), strict=True)])
     train = ("train", file, "--epsilon", 1, "--delta", "1e-3", "--out", tmp_path / "m", *flags)
-    for stream in ((), ("--stream",)) if flags != UNIT else ((),):
+    for stream in ((), ("--stream",)) if "--unit" not in flags else ((),):
         found, out, err = call("check", file, *flags, *stream)
         said = " ".join((out + err).split())
         assert found == code and all(w.replace("t.csv", file.name) in said for w in words), said

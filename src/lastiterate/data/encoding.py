@@ -138,7 +138,7 @@ def _number_in_file(error: InputError, table: Table) -> InputError:
     if table.kept is None:
         return error
     of = np.flatnonzero(table.kept) + 1
-    rule = re.sub(r"(?<=record )[0-9]+", lambda found: str(of[int(found[0]) - 1]), error.rule)
+    rule = re.sub(r"(?<=record )[0-9]+(?=';)", lambda found: str(of[int(found[0]) - 1]), error.rule)
     return InputError(error.argument, rule.removesuffix("."))
 
 
