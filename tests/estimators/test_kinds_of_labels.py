@@ -10,6 +10,7 @@ import lastiterate as li
 from lastiterate.data import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.ledger import GaussianFilter, Ledger
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -89,6 +90,81 @@ def test_a_search_refuses_what_privacy_forbids(more, said):
 def test_a_grid_is_lists_by_name(grid):
     with pytest.raises(InputError, match="param_grid must be a dictionary from names to lists"):
         DPSearchCV(classifier(), grid).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "grid, count",
+    [
+        ({}, 1),
+        ([], 0),
+        ({"row_norm": [1.0]}, 1),
+        ({"row_norm": [1.0, 1.0]}, 1),
+        ({"time_budget": [5.0, 6.0]}, 1),  # which a named algorithm does not look at
+    ],
+)
+def test_a_choice_of_one_is_refused_before_it_is_charged(tmp_path, grid, count):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-6))
+    paid = search(classifier()).set_params(param_grid=grid, ledger=ledger, dataset="d")
+    said = f"candidates must be at least two different ones, got {count}; give param_grid several"
+    with pytest.raises(InputError, match=said):
+        paid.fit(X, Y)
+    assert ledger.total("d").releases == ()
+    paid.set_params(param_grid={"row_norm": [0.5, 1.0]}).fit(X, Y)
+    assert len(ledger.total("d").releases) == 1
+
+
+OF_RECORDS = [
+    (
+        X,
+        np.c_[Y, Y],
+        r"y must hold one value for each record, got shape \(60, 2\); give one column",
+    ),
+    (X, Y[:-1], "must have as many records in X as in y, got 60 and 59; give X"),
+    (X[:, :, None], Y, r"must be a table, got 3 axes; make a row of each record: X.reshape"),
+    ([[1.0, 2.0], [3.0]], [0, 1], "must hold numbers in rows of one length"),
+]
+
+
+@pytest.mark.parametrize("make", [classifier, regressor, lambda: search(classifier())])
+@pytest.mark.parametrize("rows, answers, said", OF_RECORDS)
+def test_arrays_that_do_not_fit_are_refused_in_our_words(make, rows, answers, said):
+    with pytest.raises(InputError, match=said):
+        make().fit(rows, answers)
+
+
+@pytest.mark.parametrize(
+    "make, least", [(classifier, 2), (regressor, 2), (lambda: search(classifier()), 10)]
+)
+def test_too_few_records_are_counted(make, least):
+    said = rf"must hold at least {least} records, got {least - 1} sample\(s\); give more records"
+    with pytest.raises(InputError, match=said):
+        make().fit(X[: least - 1], Y[: least - 1])
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        ({"mean_runs": "a"}, "mean_runs must be a number, got 'a'"),
+        ({"delta": "a"}, r'delta must be a number in \(0, 1\) or "auto", got .a'),
+        ({"param_grid": {"row_norm": ["a", "b"]}}, "row_norm must be a number, got 'a'"),
+        ({"param_grid": {"run": [1, 2]}}, "run must be a Run, got 1"),
+    ],
+)
+def test_settings_of_a_search_have_their_kinds(more, said):
+    with pytest.raises(InputError, match=said):
+        search(classifier()).set_params(**more).fit(X, Y)
+
+
+def test_a_search_needs_persons_and_rows_of_numbers():
+    with pytest.raises(InputError, match="units must name at least 10 persons, got 6"):
+        search(classifier()).fit(X, Y, units=np.arange(60) // 10)
+    with pytest.raises(InputError, match=r"got 'dict'; search on rows: t = SchemaTransformer"):
+        search(classifier()).fit({"a": X[:, 0]}, Y)
+    with pytest.raises(InputError, match="got 'dict'; give columns in the order that fit saw"):
+        classifier().fit(X, Y).predict({"a": X[:, 0]})
+    with pytest.raises(InputError, match="with labels of the type that y has"):
+        classifier(classes=["0", "1"]).fit(X, Y)
 
 
 def test_the_rules_of_a_search_hold_without_labels():

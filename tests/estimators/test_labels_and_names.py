@@ -172,7 +172,9 @@ def test_a_search_knows_columns_by_their_names():
     arrow = pytest.importorskip("pyarrow")
     rows = arrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]})
     search = DPSearchCV(
-        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]), {"row_norm": [1.5]}, epsilon=5.0
+        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]),
+        {"row_norm": [1.4, 1.5]},
+        epsilon=5.0,
     )
     assert list(search.fit(rows, SICK).best_estimator_.feature_names_in_) == ["a", "b"]
     assert search.score(rows, SICK) > 0.9

@@ -226,7 +226,7 @@ def test_a_person_of_a_search_is_trained_on_or_scored_and_never_both(monkeypatch
     who = RNG.permutation(np.repeat(np.arange(100), 3))
     DPSearchCV(
         DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd"),
-        {"row_norm": [200.0]},
+        {"row_norm": [200.0, 201.0]},
         mean_runs=2.0,
         runs="geometric",
         random_state=1,
@@ -241,7 +241,7 @@ def test_a_ledger_of_persons_is_charged_for_persons(tmp_path, of):
     book.add("d", unit="person", adjacency="zero-out", filter=GaussianFilter(90.0, 1e-6))
     one = DPLogisticRegression(row_norm=1.5, classes=["no", "yes"], algorithm="noisy-gd")
     if of == "search":
-        one = DPSearchCV(one, {"row_norm": [1.0]}, mean_runs=2.0)
+        one = DPSearchCV(one, {"row_norm": [0.5, 1.0]}, mean_runs=2.0)
     one.set_params(ledger=book, dataset="d").fit(AGE[:, None] / 90, ILL, units=WHO)
     (release,) = book.total("d").releases
     assert book.total("d").unproven == () and book.verify() == ()

@@ -262,7 +262,9 @@ class Fitted(Exception):
     ("around", "names"),
     [
         (
-            lambda model: make_pipeline(StandardScaler(), DPSearchCV(model, {"row_norm": [1.0]})),
+            lambda model: make_pipeline(
+                StandardScaler(), DPSearchCV(model, {"row_norm": [0.5, 1.0]})
+            ),
             "standardscaler",
         ),
         (

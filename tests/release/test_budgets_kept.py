@@ -70,7 +70,7 @@ TRAININGS = {
     ).fit(X, Y),
     "a search": lambda **paid: DPSearchCV(
         DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated=False),
-        {"run": [replace(RUN, n=240)]},
+        {"run": [replace(RUN, n=240), replace(RUN, n=240, step_size=0.25)]},
         **BUDGET,
         **paid,
     ).fit(X, Y),

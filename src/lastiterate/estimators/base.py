@@ -24,7 +24,12 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine import Model
 from lastiterate.engine.preprocessing import keeps_lengths
 from lastiterate.errors import InputError, outside
-from lastiterate.estimators.file_estimators import data_of, hide_values, plain_labels
+from lastiterate.estimators.file_estimators import (
+    check_no_mapping,
+    data_of,
+    hide_values,
+    plain_labels,
+)
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
@@ -495,6 +500,9 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         if self.schema is not None:
             return self.transformer_.transform(features)
         check_kept("X", features)
+        check_no_mapping(
+            features, "give columns in the order that fit saw, one row for each record"
+        )
         with hide_values("X"):
             return np.asarray(
                 validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
@@ -531,9 +539,16 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
     labels = np.unique(plain_labels("classes", np.asarray(classes)))
     if len(labels) < np.size(classes):
         raise InputError("classes", "must name every label once", classes)
-    unknown = np.setdiff1d(seen, labels)
-    if unknown.size:
-        raise InputError(
-            "y", "must hold only the public classes", None, "add the missing label to classes="
-        )
+    check_known(seen, labels)
     return labels
+
+
+def check_known(seen: np.ndarray, labels: np.ndarray) -> None:
+    """Refuse labels of private records that are not among the public ones."""
+    if np.setdiff1d(seen, labels).size:
+        raise InputError(
+            "y",
+            "must hold only the public classes",
+            None,
+            "add the missing label to classes=, with labels of the type that y has",
+        )

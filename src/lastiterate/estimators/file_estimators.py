@@ -21,15 +21,26 @@ from lastiterate.errors import InputError
 
 # Data that are no table of numbers, refused without a look at what they say.
 
-OF_TARGETS = {
-    "must hold no missing values (NaN)": "leave such records out: a target has no other way to be "
-    "missing"
-}
-"""Remedies where it is no column that a schema could speak of."""
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
-    "could not convert string": ("must hold numbers", WHO),
-    "could not be promoted": ("must hold numbers", WHO),
+    "could not convert string|could not be promoted": ("must hold numbers", WHO),
+    "inhomogeneous shape": ("must hold numbers in rows of one length", ""),
+    r"(?P<name>y) should be a 1d array, got an array of shape (?P<got>.+) instead": (
+        "must hold one value for each record, got shape {got}",
+        "give one column, such as y[:, 0]; each further one needs a model of its own",
+    ),
+    r"inconsistent numbers of samples: \[(?P<rows>\d+), (?P<got>\d+)\]": (
+        "must have as many records in X as in y, got {rows} and {got}",
+        "give X[:n] and y[:n] of the same records",
+    ),
+    r"Found array with (?P<got>\d+) sample.*minimum of (?P<least>\d+)": (
+        "must hold at least {least} records, got {got} sample(s)",
+        "give more records",
+    ),
+    r"Found array with dim (?P<got>\d+)": (
+        "must be a table, got {got} axes",
+        "make a row of each record: X.reshape(len(X), -1)",
+    ),
     "Expected 2D array": (
         "must be a table: Expected 2D array, got fewer axes",
         "Reshape your data: reshape(-1, 1) "
@@ -39,18 +50,30 @@ SHOWING = {
         "must be real numbers (Complex data not supported)",
         "give real and imaginary parts as columns",
     ),
-    "contains NaN": (
+    r"(^|Input )(?P<name>y) .*contains NaN": (
+        "must hold no missing values (NaN)",
+        "leave such records out: a target has no other way to be missing",
+    ),
+    r"(Input (?P<name>\w+) )?contains NaN": (
         "must hold no missing values (NaN)",
         'leave such records out, or name the columns in a schema, missing = "indicator"',
     ),
-    "contains infinity": (
+    r"(Input (?P<name>\w+) )?contains infinity": (
         "must hold finite numbers, and has an infinity (inf) or one too large for its precision",
         "",
     ),
     "got scalar": ("must have a value for each record, and is a single one", ""),
 }
-"""How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is
-said instead."""
+"""Patterns of refusals of NumPy and scikit-learn that show values or no remedy, and what is said
+instead: the rule and the remedy."""
+
+
+def check_no_mapping(given: object, remedy: str) -> None:
+    """Refuse a table by names where rows are taken; sparse arrays by keys are dictionaries too."""
+    if type(given) is dict:
+        raise InputError(
+            "X", "must be rows of numbers where the estimator has no schema", "dict", remedy
+        )
 
 
 def check_no_times(name: str, given: object) -> None:
@@ -83,14 +106,13 @@ def hide_values(name: str) -> Generator[None]:
     try:
         yield
     except (ValueError, TypeError) as error:
-        said = next((words for part, words in SHOWING.items() if part in str(error)), None)
-        if said is None or isinstance(error, InputError):
-            raise
-        named = re.match(r"Input (\w+) contains", str(error))
-        name = named[1] if named else name
-        raise InputError(
-            name, said[0], None, said[1] if name != "y" else OF_TARGETS.get(said[0], said[1])
-        ) from None
+        for pattern, (rule, remedy) in SHOWING.items():
+            found = re.search(pattern, f"{name} {error}")
+            if found and not isinstance(error, InputError):
+                parts = found.groupdict()
+                name = parts.get("name") or name
+                raise InputError(name, rule.format(**parts), None, remedy) from None
+        raise
 
 
 def plain_labels(argument: str, labels: np.ndarray) -> np.ndarray:
@@ -124,13 +146,7 @@ def check_input(
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
     streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
-    if type(X) is dict:  # sparse arrays by keys are dictionaries too
-        raise InputError(
-            "X",
-            "must be rows of numbers where the estimator has no schema",
-            "dict",
-            "give the estimator schema=, which says how columns become rows",
-        )
+    check_no_mapping(X, "give the estimator schema=, which says how columns become rows")
     check_no_times("X", X)
     if "y_numeric" in how:
         check_no_times("y", y)

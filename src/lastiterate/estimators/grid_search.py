@@ -16,13 +16,24 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, refuse, restore_on_error, seed_of
-from lastiterate.estimators.file_estimators import check_no_times, hide_values, plain_labels
+from lastiterate.estimators.base import (
+    PrivateLinear,
+    check_known,
+    refuse,
+    restore_on_error,
+    seed_of,
+)
+from lastiterate.estimators.file_estimators import (
+    check_no_mapping,
+    check_no_times,
+    hide_values,
+    plain_labels,
+)
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
-from lastiterate.planning.task import Task, automatic_delta
+from lastiterate.planning.task import Task
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_plans import candidate, part_of
@@ -31,7 +42,7 @@ from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels, Range, check_range, threshold_of
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.release.units import KeptUnits
-from lastiterate.run.validation import check_kept, relative_weights
+from lastiterate.run.validation import check_kept, relative_weights, to_float
 
 Grid = Mapping[str, Sequence[object]]
 FREE = {"row_norm", "run", "time_budget"}
@@ -47,6 +58,17 @@ NOT_TAKEN = {
     "n_jobs": "candidates are trained one after another",
 }
 """What scikit-learn's searches take and this one refuses."""
+OF_TABLES = (
+    "search on rows: t = SchemaTransformer(schema).fit(X), then fit(t.transform(X), y) with an "
+    "estimator of row_norm=t.row_norm_ and classes= (docs/guides/cross-validation)"
+)
+SEVERAL = (
+    "give param_grid several values, such as {'row_norm': [0.5, 1.0]}; to train one model fit the "
+    "estimator itself, which spends nothing on a choice"
+)
+"""What gives a search candidates to choose from."""
+LEAST = 10
+"""Records of a search: it trains on four fifths of them and scores on the others."""
 
 
 def _of_classes(search: DPSearchCV) -> bool:
@@ -169,6 +191,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         numeric = not is_classifier(self.estimator)
+        check_no_mapping(X, OF_TABLES)
         check_no_times("X", X)
         if numeric:
             check_no_times("y", y)
@@ -184,18 +207,22 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                     X,
                     y,
                     dtype=[np.float64, np.float32],
-                    ensure_min_samples=10,
+                    ensure_min_samples=LEAST,
                     y_numeric=numeric,
                 ),
             )
         if protected is not None:
             rows, labels = protected.select(rows, labels)
+            if len(rows) < LEAST:
+                raise InputError(
+                    "units", f"must name at least {LEAST} persons", len(rows), "give more persons"
+                )
         self._settings = self._list_settings()
         answers, target = self._answers(labels)
         train, held = tuning.parts(len(rows))
-        delta = automatic_delta(len(train)) if self.delta == "auto" else self.delta
+        delta = Budget(self.epsilon, self.delta).delta_for(len(train))
         classes = len(answers.values) if isinstance(answers, Labels) else 0
-        law = tuning.law_of(self.mean_runs, self.runs)
+        law = tuning.law_of(to_float("mean_runs", self.mean_runs), self.runs)
         proofs: dict[int, Certificate] = {}
         charging = make_charging(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         charging.of_units = protected is not None
@@ -222,6 +249,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             held_out=len(held),
             regression=classes == 0,
         )
+        distinct = tuning.selection_of(certificate).candidates
+        tuning.check_candidates("candidates", len(distinct), SEVERAL)
         model = finish(
             SELECTED,
             Order(
@@ -262,8 +291,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "schema of the estimator",
                 "must be None in a search, which takes rows",
                 None,
-                "search on rows: t = SchemaTransformer(schema).fit(X), then fit(t.transform(X), y) "
-                "with an estimator of row_norm=t.row_norm_ and classes= (docs/guides/cross-validation)",
+                OF_TABLES,
             )
         if self.estimator.ledger is not None:  # whose owner counts on a charge
             raise InputError(
@@ -296,7 +324,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
     def _list_settings(self) -> list[dict[str, Any]]:
         """The candidates' parameters."""
         try:
-            return list(ParameterGrid(self.param_grid))
+            settings = list(ParameterGrid(self.param_grid))
         except (TypeError, ValueError):
             raise InputError(
                 "param_grid",
@@ -304,6 +332,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 self.param_grid,
                 "such as {'row_norm': [0.5, 1.0]}",
             ) from None
+        tuning.check_candidates("candidates", len(settings), SEVERAL)
+        return settings
 
     def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
         if not is_classifier(self.estimator):
@@ -326,10 +356,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             )
         y = plain_labels("y", y)
         labels = np.unique(plain_labels("classes", np.asarray(self.estimator.classes)))
-        if np.setdiff1d(np.unique(y), labels).size:
-            raise InputError(
-                "y", "must hold only the public classes", None, "add the missing label to classes="
-            )
+        check_known(np.unique(y), labels)
         return Labels(
             tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))
         ), np.searchsorted(labels, y)

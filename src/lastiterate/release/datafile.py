@@ -340,15 +340,12 @@ def tune_file(
 
 
 def _check_candidates(count: int) -> None:
-    """Refuse a selection from fewer than two different candidates, before it costs anything."""
-    if count < 2:
-        raise InputError(
-            "candidates",
-            "must be at least two different ones",
-            count,
-            "give --row-norms 0.5,1,2 or several --algorithms; to train one model use lastiterate train, "
-            "which spends nothing on a choice",
-        )
+    tuning.check_candidates(
+        "candidates",
+        count,
+        "give --row-norms 0.5,1,2 or several --algorithms; to train one model use lastiterate train, "
+        "which spends nothing on a choice",
+    )
 
 
 def _score_model(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:

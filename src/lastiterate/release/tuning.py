@@ -105,6 +105,12 @@ def plan_candidates(
     )
 
 
+def check_candidates(argument: str, count: int, remedy: str) -> None:
+    """Refuse a selection from fewer than two different candidates, before it costs anything."""
+    if count < 2:
+        raise InputError(argument, "must be at least two different ones", count, remedy)
+
+
 def first_share(epsilon: float, delta: float, law: Runs) -> tuple[float, float]:
     """Epsilon and delta of one candidate that ``plan_candidates`` begins with."""
     inner = delta / max(1.0, law.mean)
