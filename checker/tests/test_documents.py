@@ -12,7 +12,7 @@ from lastiterate_check.check import canonical_hash, chain, check, fit, parse
 from lastiterate_check.run import BadInput
 
 ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "tests" / "golden" / "certificates" / "format-2-run.json"
+KEPT = ROOT / "tests" / "golden" / "certificates" / "format-3-run.json"
 
 
 @pytest.mark.parametrize(

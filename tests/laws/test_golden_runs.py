@@ -32,8 +32,8 @@ def test_there_are_sixty_and_each_kind_of_part_is_among_them():
     text = json.dumps(GOLDEN)
     assert len(GOLDEN) == 60
     for word in (
-        "SnapshotNoise",
-        "ObjectiveNoise",
+        "VarianceReduced",
+        "PerturbedMinimiser",
         "HeavyBall",
         "Nesterov",
         "PrivateCovariance",

@@ -67,19 +67,6 @@ def by_foundation(fact: Fact) -> tuple[int, float]:
     return -min(STRENGTH.index(fact.evidence), STRENGTH.index("ENFORCED")), fact.value
 
 
-def in_present_words(body: Body) -> Body:
-    """A description of an older format: momentum was the name of update, and two methods were
-    kinds of noise."""
-    if "momentum" in body and "update" not in body:
-        body = {**body, "update": body["momentum"]}
-    old = {"SnapshotNoise": "VarianceReduced", "ObjectiveNoise": "PerturbedMinimiser"}
-    noise = body.get("noise")
-    if not isinstance(noise, dict) or noise.get("type") not in old or "method" in body:
-        return body
-    method, noise = {**noise, "type": old[noise["type"]]}, {**noise, "type": "NoiseMultiplier"}
-    return {**body, "noise": noise, "method": method}
-
-
 class Run:
     """What a description says: fields by their names, the table's parts among them, and what every
     theorem asks."""
@@ -87,7 +74,7 @@ class Run:
     def __init__(self, body: Body, adjacency: str | None = None) -> None:
         if not isinstance(body, dict) or body.get("type") != "Run":
             raise BadInput('run: must be an object with "type": "Run"')
-        self.body = body = in_present_words(body)
+        self.body = body
         for name, default in TABLE["parts"].items():
             part = body.get(name) or {"type": default}
             if not isinstance(part, dict) or not isinstance(part.get("type"), str):

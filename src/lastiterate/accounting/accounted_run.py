@@ -12,7 +12,7 @@ from lastiterate.accounting.composed_parts import (
     has_later_releases,
     with_later_parts,
 )
-from lastiterate.accounting.subjects import CAVEATS, FORMAT, FORMATS, OneRun, Verdict
+from lastiterate.accounting.subjects import CAVEATS, OneRun, Verdict
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve, Exchanged, Grouped
@@ -51,7 +51,7 @@ class AccountedRun(OneRun):
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """Read one of an older format or library by the theorems that it lists: later ones were not
+        """Read one of another version of the library by the theorems that it lists: later ones were not
         known when it was written.
 
         **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that
@@ -67,8 +67,8 @@ class AccountedRun(OneRun):
                 evidence,
             )
         accounted = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
-        form, today = stored.get("format"), stored.get("library") == f"lastiterate {__version__}"
-        if (form == FORMAT and today) or form not in FORMATS or not isinstance(listed, list):
+        today = stored.get("library") == f"lastiterate {__version__}"
+        if today or not isinstance(listed, list):
             return accounted
         names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
         return replace(

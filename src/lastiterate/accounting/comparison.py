@@ -10,11 +10,10 @@ from typing import Any
 
 from lastiterate.accounting.document import content_hash, derive_fields
 from lastiterate.accounting.guarantee import ROUNDING, Guarantee
-from lastiterate.accounting.subjects import FORMATS
+from lastiterate.accounting.subjects import FORMAT
 from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.errors import InputError
 from lastiterate.run import serialization, strict_toml
-from lastiterate.run.serialization import migrate_runs
 
 # The releaser's statement: what a release document needs and no computation can derive.  It is
 # stored in a certificate next to the derived fields, covered by its hash, and shown as a statement
@@ -142,8 +141,6 @@ def _object(name: str, value: object, entries: tuple[str, ...]) -> None:
 
 # Comparison of a written certificate with what follows from its subject.
 
-ADDED = ("stated", "word", "software")
-"""Entries of formats from 2 on, which format 1 does not have."""
 RECORDED = {
     "delta",
     "caveats",
@@ -152,11 +149,11 @@ RECORDED = {
     "weights_sha256",
     "model_sha256",
     "content_sha256",
-    *ADDED,
+    "stated",
+    "word",
+    "software",
 }
 """Entries that may be written and do not follow from the subject, or not in these words."""
-UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
-"""Entries that may be a little larger in older formats (see ``allowance``)."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
         guarantee.subject.word,
         derive_fields(guarantee, delta),
     )
-    known = stored | {entry: fill_missing_fields(migrate_runs(stored.get(entry)), wanted[entry])}
+    known = stored | {entry: fill_missing_fields(stored.get(entry), wanted[entry])}
     expected = wanted
     if list_uncompared(stored):
         known, expected = _without_reasons(known), _without_reasons(wanted)
@@ -218,7 +215,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     problems = [
         f"{key} is not what follows from the {word}"
         for key in follows
-        if not same(known.get(key), expected[key], allowed=allowance(stored, key))
+        if not same(known.get(key), expected[key])
     ]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(follows) - RECORDED)]
     caveats = stored.get("caveats")
@@ -238,7 +235,7 @@ def list_uncompared(stored: dict[str, Any]) -> tuple[str, ...]:
     from lastiterate import __version__
 
     today = stored.get("library") == f"lastiterate {__version__}"
-    if "verdicts" not in stored or (today and stored.get("format") == FORMATS[-1]):
+    if "verdicts" not in stored or today:
         return ()
     return ("why theorems do not apply: those sentences are of another version",)
 
@@ -248,22 +245,18 @@ def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float
     where there are any), of the recorded fields, and of the hash over everything."""
     problems: list[str] = []
     form = stored.get("format")
-    if isinstance(form, bool) or form not in FORMATS:
-        problems.append(f"the format is one of {', '.join(map(str, FORMATS))}, not {form!r}")
-    elif form == 1:
-        problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
+    if isinstance(form, bool) or form != FORMAT:
+        problems.append(f"the format is {FORMAT}, not {form!r}")
     elif not same(
-        migrate_runs(stored.get("stated")),
-        json.loads(json.dumps(summarise_guarantee(guarantee, delta))),
-        allowed=allowance(stored, "stated"),
+        stored.get("stated"), json.loads(json.dumps(summarise_guarantee(guarantee, delta)))
     ):
         problems.append(f"stated is not what follows from the {guarantee.subject.word}")
-    if form in FORMATS[1:] and "word" in stored:
+    if "word" in stored:
         try:
             check_statement(stored["word"])
         except InputError as error:
             problems.append(str(error))
-    if form in FORMATS[1:] and not _texts(stored.get("software", {})):
+    if not _texts(stored.get("software", {})):
         problems.append("software is no table of texts")
     if stored.get("content_sha256") != content_hash(stored):
         problems.append("the content hash does not match: something in the certificate was changed")
@@ -304,44 +297,20 @@ def fill_missing_fields(description: object, fresh: object) -> Any:
     return description
 
 
-def same(
-    stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDING, ROUNDING)
-) -> bool:
-    """Return whether both are equal, numbers up to ``allowed``; a bool or infinity equals no
-    number.
-
-    ``allowed``: how much smaller, and how much larger, relatively, a stored value may be.
-    """
+def same(stored: object, wanted: object) -> bool:
+    """Return whether both are equal, numbers up to ``ROUNDING``; a bool or infinity equals no
+    number."""
     if isinstance(stored, bool) or isinstance(wanted, bool):
         return stored is wanted
     if isinstance(stored, int | float) and isinstance(wanted, int | float):
-        size, (smaller, larger) = max(abs(stored), abs(wanted)), allowed
-        return (
-            math.isfinite(stored)
-            and math.isfinite(wanted)
-            and -smaller * size <= stored - wanted <= larger * size
-        )
+        size = max(abs(stored), abs(wanted))
+        return math.isfinite(size) and abs(stored - wanted) <= ROUNDING * size
     if isinstance(stored, list) and isinstance(wanted, list):
         return len(stored) == len(wanted) and all(
-            same(x, y, allowed) for x, y in zip(stored, wanted, strict=True)
+            same(x, y) for x, y in zip(stored, wanted, strict=True)
         )
     if isinstance(stored, dict) and isinstance(wanted, dict):
         return stored.keys() == wanted.keys() and all(
-            same(stored[key], wanted[key], allowed) for key in stored
+            same(stored[key], wanted[key]) for key in stored
         )
     return type(stored) is type(wanted) and stored == wanted
-
-
-def allowance(stored: dict[str, Any], entry: str) -> tuple[float, float]:
-    """Return how much smaller, and how much larger, an entry's values may be than today's.
-
-    In older formats upper bounds may be a little larger, since bounds become tighter, and all
-    numbers smaller by what grids moved them, whose nodes followed the last bits of a processor:
-    each was an upper bound of its own.
-
-    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller,
-    but for rounding.
-    """
-    if stored.get("format") == FORMATS[-1]:
-        return ROUNDING, ROUNDING
-    return 10 * ROUNDING, 1e-3 if entry in UPPER_BOUNDS else ROUNDING

@@ -221,8 +221,6 @@ def finite(value: float) -> float | None:
 
 FORMAT = 3
 """The form of written certificates (certificate.schema.json)."""
-FORMATS = (1, 2, FORMAT)
-"""Formats that are read."""
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def verify_folder(
 
 
 def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:
-    """Refuse files that do not fit the schemas; those of older formats have none."""
+    """Refuse files that do not fit the schemas; a certificate of another format has none."""
     if certificate.get("format") == FORMAT:
         document.check_schema(certificate, "certificate")
     if model is not None:

@@ -481,7 +481,7 @@ class Run(Described):
         InputError
             If the description is not exactly one run.
         """
-        run = serialization.decode(serialization.migrate_runs(data), "run", _CLASSES)
+        run = serialization.decode(data, "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
         return run

@@ -1,4 +1,4 @@
-"""JSON for the dataclasses of a run, strict about text from strangers, with migrations."""
+"""JSON for the dataclasses of a run, strict about text from strangers."""
 
 from __future__ import annotations
 
@@ -132,17 +132,6 @@ def normalise_fields(description: object) -> None:
             object.__setattr__(description, name, plain)
 
 
-def check_exact_type(name: str, value: object, *allowed: type) -> None:
-    """Refuse anything whose type is not one of ``allowed``."""
-    if type(value) not in allowed:
-        raise InputError(
-            name,
-            "must be one of " + ", ".join(kind.__name__ for kind in allowed),
-            type(value).__name__,
-            "descriptions are recognised by their exact type, subclasses are refused",
-        )
-
-
 @cache
 def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
     hints = {name: _type_in_file(hint) for name, hint in get_type_hints(cls).items()}
@@ -222,50 +211,6 @@ def _union(members: tuple[Any, ...]) -> Check:
         raise InputError(name, f"must be one of {names}", kind.__name__)
 
     return check
-
-
-# Migration of runs that earlier versions wrote.
-
-METHODS = {
-    "SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
-    "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last")),
-}
-"""Methods that older formats call noise, with their fields; the other field is the noise
-multiplier."""
-DEEPEST_MIGRATED = 8
-"""Levels of lists and objects that are looked through."""
-
-
-def migrate_runs(data: object, depth: int = DEEPEST_MIGRATED) -> Any:
-    """``data`` with every run in it as today's version would write it, and the names of what was
-    called noise."""
-    if not depth:
-        return data
-    if isinstance(data, list):
-        return [migrate_runs(entry, depth - 1) for entry in data]
-    if not isinstance(data, dict):
-        return data
-    renamed = {key: migrate_runs(value, depth - 1) for key, value in data.items()}
-    if isinstance(kind := renamed.get("kind"), str) and kind in METHODS:
-        renamed["kind"] = METHODS[kind][0]
-    return _run(renamed) if renamed.get("type") == "Run" else renamed
-
-
-def _run(data: dict[str, Any]) -> dict[str, Any]:
-    if "momentum" in data and "update" not in data:
-        data = {"update" if key == "momentum" else key: value for key, value in data.items()}
-    noise = data.get("noise")
-    if (
-        not isinstance(noise, dict)
-        or not isinstance(kind := noise.get("type"), str)
-        or kind not in METHODS
-        or "method" in data
-    ):
-        return data
-    name, taken = METHODS[kind]
-    method = {"type": name} | {key: noise[key] for key in taken if key in noise}
-    left = {key: value for key, value in noise.items() if key not in taken}
-    return data | {"noise": left | {"type": "NoiseMultiplier"}, "method": method}
 
 
 # JSON from strangers: one meaning per text, and every other text refused in one sentence.  Readers
