@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -138,7 +138,7 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     for text in (
         "ward-3",
         "patient",
-        f"{left:.4g} %",
+        f"{format_rounded_down(left)} %",
         "number 1 of 1",
         "budget: epsilon 3 at delta 1e-05; spent: ",
         "every charge",

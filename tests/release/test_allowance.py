@@ -114,7 +114,7 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(
     full = li.Run(n=400, steps=20, step_size=0.3, clip=1.0, loss=li.Logistic())
     persons = Ledger(tmp_path / "persons")
     persons.add("p", unit="person", adjacency="zero-out", filter=FILTERS["renyi"], rows_per_unit=7)
-    with pytest.raises(li.InputError, match="; a Gaussian mechanism .* fits with epsilon up to"):
+    with pytest.raises(li.InputError, match=r"; a Gaussian mechanism .* fits with epsilon up to"):
         li.train(full, data, ledger=persons, **ASKED)  # as a group of 7 rows
     for _ in range(2):
         li.train(full, data, ledger=ledger, **ASKED)

@@ -303,7 +303,11 @@ def test_the_first_page_says_what_nobody_checked(folders, tmp_path):
 def test_a_page_of_rows_warns_of_a_column_of_persons(folders, tmp_path):
     """Not where persons are protected, and not without such a column."""
     ids = {"kind": "id"}
-    columns = {"a": {"kind": "number", "low": 0, "high": 1}, "patient": ids}
+    columns = {
+        "a": {"kind": "number", "low": 0, "high": 1},
+        "patient": ids,
+        "town": {"kind": "category", "values": ["Bonn", "Ulm"]},
+    }
     schema = {"target": "y", "classes": ["no", "yes"], "source": "", "columns": columns}
     place = replace(trained(), schema=Schema.from_dict(schema)).save(tmp_path / "m")
     subject = read(place)
@@ -311,6 +315,7 @@ def test_a_page_of_rows_warns_of_a_column_of_persons(folders, tmp_path):
     text = page.page(subject)
     two = subject.certified.group(2, 1e-5)
     assert title in text and "lastiterate train --unit patient" in text
+    assert "kind: category; values: Bonn, Ulm; outside: refuse" in text
     shown = re.search(r"2 rows of a person together: epsilon ([\d.]+) at delta 1e-05", text)
     assert two * (1 - 1e-9) <= float(shown[1]) <= two * 1.002
     assert text.index(title) < text.index("1. The guarantee")

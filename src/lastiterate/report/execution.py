@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from lastiterate.accounting.comparison import SETTINGS
-from lastiterate.accounting.subjects import units
+from lastiterate.accounting.subjects import format_rounded_down, units
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import describe_maps, maps_from
@@ -230,7 +230,10 @@ def ledger(subject: Subject) -> Markup | str:
             f"number {quote.number} of {quote.releases} that count, {quote.day}, {quote.adjacency}",
         ),
         ("all releases on it", quote.together),
-        *((f"left of the {name}", f"{100 * left:.4g} %") for name, left in quote.left),
+        *(
+            (f"left of the {name}", f"{format_rounded_down(100 * left)} %")
+            for name, left in quote.left
+        ),
         (
             "recomputed",
             bullets(list(quote.problems))
@@ -261,11 +264,16 @@ def _render_value(value: object) -> Markup:
     return tag("span", value)
 
 
+def _list_texts(fact: object) -> str:
+    """A public fact; of a list, its entries."""
+    return ", ".join(map(str, fact)) if is_list(fact) else str(fact)
+
+
 def _columns(schema: dict[str, Any]) -> Markup:
     rows = [
         (
             name,
-            ", ".join(f"{key}: {inner}" for key, inner in entry.items())
+            "; ".join(f"{key}: {_list_texts(inner)}" for key, inner in entry.items())
             if is_object(entry)
             else entry,
         )
