@@ -363,10 +363,10 @@ class Positions(dict[str, int]):
         super().__init__((value, index) for index, value in enumerate(values))
         self._missing, forms = missing, [canonical_text(value) for value in values]
         counts = Counter(forms)
-        self._forms = {form: index for index, form in enumerate(forms) if counts[form] == 1}
+        self.forms = {form: index for index, form in enumerate(forms) if counts[form] == 1}
 
     def __missing__(self, cell: str) -> int:
-        index = self._forms.get(canonical_text(cell))
+        index = self.forms.get(canonical_text(cell))
         if index is None:
             index = self._missing if cell.lower() in MISSING else -1
         self[cell] = index

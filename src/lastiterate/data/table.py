@@ -150,6 +150,11 @@ def is_number(cell: str) -> bool:
     return True
 
 
+def is_time(cell: str) -> bool:
+    """Return whether a cell is a day with a time, however it is written."""
+    return _TIME.fullmatch(cell) is not None
+
+
 def number_text(value: float | np.floating[Any] | None) -> str:
     """Write a number as text: 3.0 is "3", so that a label that became a float because some are
     missing keeps its name.

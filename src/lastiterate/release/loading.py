@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from lastiterate.accounting import document
@@ -86,7 +87,8 @@ def verify(
     Parameters
     ----------
     path : path
-        Model folder, or a single certificate; for the latter no model is read.
+        Model folder, an ONNX file that ``lastiterate export`` wrote, or a single certificate; for
+        the latter no model is read.
     key : path, optional
         Public key that must have signed the folder.
     chain : iterable of path, default ()
@@ -130,6 +132,8 @@ def verify(
     """
     chain = tuple(chain)
     place = folders.to_path(path, "path")
+    if place.suffix == ".onnx" and place.is_file() and key is None and not chain:
+        return import_module("lastiterate.release.onnx_model").verify_onnx(place)
     if not place.is_dir():
         if key is not None or chain:
             raise InputError(

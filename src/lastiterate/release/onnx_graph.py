@@ -1,0 +1,577 @@
+"""ONNX graphs of linear models: from the cells of a table to labels and probabilities.
+
+Every step of a prediction has its operators here, in the same order and precision. What training
+and ``predict`` would refuse cannot stop a graph: the output ``refused`` marks such records.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastiterate.data.columns import (
+    INDICATOR,
+    MISSING,
+    Array,
+    Category,
+    Column,
+    Date,
+    Numeric,
+    Positions,
+    Words,
+)
+from lastiterate.data.schema import Schema
+from lastiterate.data.table import canonical_text, is_number, is_time
+from lastiterate.engine import preprocessing as executed
+from lastiterate.engine.rows import ROW_SHRINK
+from lastiterate.errors import InputError
+from lastiterate.features import columns as maps
+from lastiterate.features import scattering as images
+from lastiterate.features.record_fields import Field, Grid, Number
+from lastiterate.features.row_form import SLACK, RowForm
+from lastiterate.run import preprocessing as parts
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, TensorProto, ValueInfoProto  # pyright: ignore
+
+OPSET = {"": 20, "ai.onnx.ml": 3}
+BATCH = "N"
+TEXT, BOOL, INT = np.dtype(object), np.dtype(bool), np.dtype(np.int64)
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+
+# Values of a graph, which are calculated with like arrays.
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes in the order of calculation; ``taken``: names that no value of its own may have."""
+
+    taken: frozenset[str] = frozenset()
+    nodes: list[NodeProto] = field(default_factory=list)
+    inputs: list[ValueInfoProto] = field(default_factory=list)
+    constants: dict[tuple[str, tuple[int, ...], bytes], TensorProto] = field(default_factory=dict)
+    refused: list[Value] = field(default_factory=list)
+
+    def name(self, number: int, kind: str) -> str:
+        found = f"{kind}{number}"
+        return found if found not in self.taken else self.name(number, f"{kind}_")
+
+    def input(self, name: str, kind: np.dtype[Any], width: int = 1) -> Value:
+        """An input (N, width)."""
+        from onnx import helper  # pyright: ignore
+
+        self.inputs.append(
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), [BATCH, width])
+        )
+        return Value(self, name, kind)
+
+    def constant(self, array: Any, kind: np.dtype[Any]) -> Value:
+        from onnx import helper, numpy_helper  # pyright: ignore
+
+        array = np.asarray(array, kind)
+        raw = repr(array.tolist()).encode() if kind == TEXT else array.tobytes()
+        key = (str(kind), array.shape, raw)
+        if key not in self.constants:
+            name = self.name(len(self.constants), "constant")
+            self.constants[key] = (
+                helper.make_tensor(
+                    name,
+                    helper.np_dtype_to_tensor_dtype(kind),
+                    array.shape,
+                    [text.encode() for text in array.ravel()],
+                )
+                if kind == TEXT
+                else numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+            )
+        return Value(self, self.constants[key].name, kind)
+
+    def node(
+        self, operator: str, *inputs: Value, kind: np.dtype[Any] | None = None, **attributes: Any
+    ) -> Value:
+        """Add an operator; ``kind``: of its result, that of its first input by default."""
+        from onnx import helper  # pyright: ignore
+
+        made = self.name(len(self.nodes), "value")
+        outputs = [made, self.name(len(self.nodes), "pieces")] if operator == "StringSplit" else [made]
+        self.nodes.append(
+            helper.make_node(operator, [value.name for value in inputs], outputs, **attributes)
+        )
+        return Value(self, made, inputs[0].kind if kind is None else kind)
+
+    def join(self, values: Sequence[Value], axis: int = 1) -> Value:
+        return values[0] if len(values) == 1 else self.node("Concat", *values, axis=axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What a node makes. Numbers beside it become constants of its own kind."""
+
+    graph: Graph
+    name: str
+    kind: np.dtype[Any]
+
+    def of(self, other: Any) -> Value:
+        return other if isinstance(other, Value) else self.graph.constant(other, self.kind)
+
+    def then(self, operator: str, *others: Any, **more: Any) -> Value:
+        return self.graph.node(operator, self, *(self.of(other) for other in others), **more)
+
+    def to(self, kind: np.dtype[Any]) -> Value:
+        from onnx import helper  # pyright: ignore
+
+        if kind == self.kind:
+            return self
+        return self.then("Cast", kind=kind, to=helper.np_dtype_to_tensor_dtype(kind))
+
+    def __add__(self, other: Any) -> Value:
+        return self.then("Add", other)
+
+    def __sub__(self, other: Any) -> Value:
+        return self.then("Sub", other)
+
+    def __mul__(self, other: Any) -> Value:
+        return self.then("Mul", other)
+
+    def __truediv__(self, other: Any) -> Value:
+        return self.then("Div", other)
+
+    def __floordiv__(self, other: int) -> Value:
+        assert self.kind == INT  # of numbers from 0 on, where rounding down is rounding to 0
+        return self.then("Div", other)
+
+    def __mod__(self, other: int) -> Value:
+        return self.then("Mod", other)
+
+    def __matmul__(self, other: Any) -> Value:
+        return self.then("MatMul", other)
+
+    def __lt__(self, other: Any) -> Value:
+        return self.then("Less", other, kind=BOOL)
+
+    def __gt__(self, other: Any) -> Value:
+        return self.then("Greater", other, kind=BOOL)
+
+    def __ge__(self, other: Any) -> Value:
+        return self.then("GreaterOrEqual", other, kind=BOOL)
+
+    def __and__(self, other: Value) -> Value:
+        return self.then("And", other)
+
+    def __or__(self, other: Value) -> Value:
+        return self.then("Or", other)
+
+    def __invert__(self) -> Value:
+        return self.then("Not")
+
+    def equal(self, other: Any) -> Value:
+        return self.then("Equal", other, kind=BOOL)
+
+    def matches(self, pattern: str) -> Value:
+        """Whether a text is such a one as a whole."""
+        return self.then("RegexFullMatch", pattern=f"(?s:{pattern})", kind=BOOL)
+
+    def is_nan(self) -> Value:
+        return self.then("IsNaN", kind=BOOL)
+
+    def where(self, condition: Value, other: Any) -> Value:
+        """``other`` where the condition holds, else the value."""
+        return self.graph.node("Where", condition, self.of(other), self, kind=self.kind)
+
+    def clip(self, low: float, high: float) -> Value:
+        return self.then("Max", low).then("Min", high)
+
+    def sum(self, axis: int = 1) -> Value:
+        axes = self.graph.constant([axis], INT)
+        return self.graph.node("ReduceSum", self, axes, keepdims=1)
+
+    def any(self) -> Value:
+        """Whether one of a row (N, k) is true, (N, 1)."""
+        return self.to(INT).sum() > 0
+
+    def reshape(self, *shape: int) -> Value:
+        return self.graph.node("Reshape", self, self.graph.constant(shape, INT), kind=self.kind)
+
+    def take(self, positions: Any, axis: int) -> Value:
+        at = positions if isinstance(positions, Value) else self.graph.constant(positions, INT)
+        return self.graph.node("Gather", self, at, kind=self.kind, axis=axis)
+
+    def columns(self, first: int, last: int, axis: int = 1) -> Value:
+        ends = (self.graph.constant([end], INT) for end in (first, last, axis))
+        return self.graph.node("Slice", self, *ends)
+
+
+# From cells to the values of fields.
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers (N, 1) in [-1, 1], and where they are missing."""
+
+    scaled: Value
+    missing: Value
+
+
+def _numbers(graph: Graph, column: Numeric) -> tuple[Numbers, ...]:
+    given = graph.input(column.name, DOUBLE)
+    missing = given.is_nan()
+    if column.missing == "refuse":
+        graph.refused.append(missing)
+    fill = column.low if isinstance(column.missing, str) else float(column.missing)
+    filled = given.where(missing, fill)
+    if not isinstance(column.missing, str):
+        missing = filled.is_nan()
+    if column.outside == "refuse":
+        graph.refused.append((filled < column.low) | (filled > column.high))
+    low, high = float(column.low), float(column.high)
+    kept = filled.clip(low, high)
+    if column.scale == "linear":
+        return (Numbers((kept - low) / (high - low) * 2.0 - 1.0, missing),)
+    way = kept.then("Log") - math.log(low) if low > 0 else (kept - low + 1.0).then("Log")
+    way = way / (math.log(high) - math.log(low) if low > 0 else math.log1p(high - low))
+    return (Numbers((way * 2.0 - 1.0).clip(-1.0, 1.0), missing),)
+
+
+NUMBER = r"-?(0|[1-9][0-9]{0,7})(\.[0-9]{0,7})?"
+"""Numbers whose decimal places a double keeps apart."""
+
+
+def _choices(graph: Graph, column: Category) -> tuple[Value, ...]:
+    """A 1 for the value of a cell: as it is written, or by its canonical form."""
+    if any(is_time(value) for value in column.values):
+        raise InputError(
+            "model",
+            f"must have no category that is a time of day, as column {column.name!r} has",
+            None,
+            "ONNX cannot read all ways of writing it; use lastiterate predict",
+        )
+    cell = graph.input(column.name, TEXT)
+    exact = cell.equal([column.values])
+    listed = exact.any()
+    forms = Positions(column.values).forms
+    found = [exact]
+    numeric = {at: float(form) for form, at in forms.items() if re.fullmatch(NUMBER, form)}
+    words = {at: form for form, at in forms.items() if form.lower() != form or form == "inf"}
+    words = {at: form for at, form in words.items() if canonical_text(form.lower()) == form}
+    if numeric:
+        wanted = np.full((1, len(column.values)), np.nan)
+        wanted[0, list(numeric)] = list(numeric.values())
+        is_written = cell.matches(NUMBER)
+        number = cell.where(~is_written, "0").to(DOUBLE)
+        found.append(number.equal(wanted) & is_written & ~listed)
+    for at, form in words.items():
+        place = np.arange(len(column.values))[None] == at
+        spelt = cell.matches(f"(?i:{'inf(inity)?' if form == 'inf' else re.escape(form)})")
+        found.append(spelt & graph.constant(place, BOOL) & ~listed)
+    chosen = reduce(Value.__or__, found)
+    known = chosen.any()
+    missing = _is_missing(cell) & ~known
+    for rule, where in ((column.missing, missing), (column.outside, ~known & ~missing)):
+        if rule == "refuse":
+            graph.refused.append(where)
+    rows = chosen.to(SINGLE)
+    return (graph.join([rows, missing.to(SINGLE)]) if column.missing == INDICATOR else rows,)
+
+
+def _is_missing(cell: Value) -> Value:
+    return cell.matches(f"(?i:{'|'.join(re.escape(mark) for mark in sorted(MISSING))})")
+
+
+BEFORE = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
+LENGTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def _days(graph: Graph, column: Date) -> tuple[Numbers | Value, ...]:
+    """The place of a day between the ends, its month and its weekday."""
+    cell = graph.input(column.name, TEXT)
+    written = cell.matches("[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?")
+    text = cell.where(~written, "0001-01-01")
+    for mark in " T":
+        text = text.then("StringSplit", delimiter=mark, maxsplit=1).take([0], axis=2).reshape(-1, 1)
+    split = text.then("StringSplit", delimiter="-", maxsplit=2).to(INT).reshape(-1, 3)
+    year, month, day = (split.columns(at, at + 1) for at in range(3))
+    at = (month - 1).clip(0, 11).reshape(-1)
+    leap = (year % 4).equal(0) & (~(year % 100).equal(0) | (year % 400).equal(0))
+    length = graph.constant(LENGTHS, INT).take(at, 0).reshape(-1, 1)
+    length = length + (leap & month.equal(2)).to(INT)
+    valid = written & (year > 0) & (month > 0) & (month < 13) & (day > 0) & ~(day > length)
+    past = year - 1
+    number = past * 365 + past // 4 - past // 100 + past // 400 + day
+    number = number + graph.constant(BEFORE, INT).take(at, 0).reshape(-1, 1)
+    number = number + (leap & (month > 2)).to(INT)
+    missing, (low, high) = _is_missing(cell) & ~valid, column.ends
+    refused = [~valid & ~missing]
+    if column.missing == "refuse":
+        refused.append(missing)
+    if column.outside == "refuse":
+        refused.append(valid & ((number < low) | (number > high)))
+    graph.refused += refused
+    scaled = (number.where(~valid, low).clip(low, high) - low).to(DOUBLE) / float(high - low)
+    twelve, seven = np.arange(1, 13)[None], np.arange(7)[None]
+    return (
+        Numbers(scaled * 2.0 - 1.0, ~valid),
+        (month.equal(twelve) & valid).to(SINGLE),
+        (((number + 6) % 7).equal(seven) & valid).to(SINGLE),  # day 1 is a Monday
+    )
+
+
+def _array(graph: Graph, array: Array, width: int) -> Value:
+    """Numbers (N, width) in [-1, 1]; what is no number stays so."""
+    given = graph.input("x", SINGLE, width).to(DOUBLE)
+    if array.outside == "refuse":
+        graph.refused.append(((given < array.low) | (given > array.high)).any())
+    low, high = float(array.low), float(array.high)
+    scaled = (given.clip(low, high) - low) / (high - low) * 2.0 - 1.0
+    return scaled.where(given.is_nan(), np.nan).to(SINGLE)
+
+
+Given = Numbers | Value
+
+
+def _values(graph: Graph, column: Column) -> tuple[Given, ...]:
+    match column:
+        case Numeric():
+            return _numbers(graph, column)
+        case Category():
+            return _choices(graph, column)
+        case Date():
+            return _days(graph, column)
+        case Words():
+            raise InputError(
+                "model",
+                f"must have no column of text, as {column.name!r} is",
+                None,
+                "ONNX has no operator that hashes words as training did; use lastiterate predict",
+            )
+        case _:
+            return ()
+
+
+# From the values of fields to rows, by themselves or through public maps.
+
+
+def _field_rows(given: Given, field: Field) -> Value:
+    """The numbers of a field that no map speaks of."""
+    if isinstance(given, Numbers):
+        number = given.scaled.where(given.missing, 0.0).to(SINGLE)
+        return _with_missing(number, given, field)
+    if isinstance(field, Grid):
+        rows = given.where(given.is_nan(), 0.0)
+        return rows if field.longest is None else _shorten(rows, field.norm)
+    return given
+
+
+def _with_missing(rows: Value, given: Numbers, field: Field) -> Value:
+    keeps = isinstance(field, Number) and field.indicator
+    return rows.graph.join([rows, given.missing.to(SINGLE)]) if keeps else rows
+
+
+def _shorten(rows: Value, longest: float) -> Value:
+    """Rows scaled down to a norm where they are longer."""
+    exact = rows.to(DOUBLE)
+    norm = (exact * exact).sum().then("Sqrt")
+    short = exact / norm.then("Max", 1e-300) * longest
+    return rows.where(norm > longest * SLACK, short.to(SINGLE))
+
+
+def _curves(one: maps.Curves, given: Given, field: Field) -> Value:
+    knots = np.arange(one.knots, dtype=np.float64)
+    numbers = given.scaled if isinstance(given, Numbers) else given.to(DOUBLE)
+    missing = given.missing if isinstance(given, Numbers) else numbers.is_nan()
+    place = (numbers.where(missing, 0.0).clip(-1.0, 1.0) + 1.0) / 2.0 * float(one.knots - 1)
+    apart = (place.reshape(-1, field.width if isinstance(given, Value) else 1, 1) - knots).then("Abs")
+    hats = (apart * -1.0 + 1.0).then("Max", 0.0)
+    hats = hats / (hats * hats).sum(2).then("Sqrt")
+    if isinstance(given, Value):
+        return hats.to(SINGLE).reshape(-1, one.width(field))
+    rows = hats.reshape(-1, one.knots).where(given.missing, 0.0).to(SINGLE)
+    return _with_missing(rows, given, field)
+
+
+def _bins(one: maps.Bins, given: Given, field: Field) -> Value:
+    assert isinstance(given, Numbers)
+    number = given.scaled.where(given.missing, 0.0).clip(-1.0, 1.0)
+    place = ((number + 1.0) / 2.0 * float(one.count)).to(INT).then("Min", one.count - 1)
+    inside = place.equal(np.arange(one.count)[None]) & ~given.missing
+    return _with_missing(inside.to(SINGLE), given, field)
+
+
+def _gated(one: maps.Gated, given: Given, field: Field) -> Value:
+    assert isinstance(given, Value)
+    graph, wide = given.graph, field.width + 1
+    ones = (given.columns(0, 1) * 0.0) + 1.0
+    rows = graph.join([given, ones])
+    whole = (rows.to(DOUBLE).clip(-maps.LARGEST, maps.LARGEST) * maps.ENTRIES).then("Round")
+    gates = (whole @ maps.directions(one.seed, wide, one.count)) >= 0.0
+    open_parts = graph.join([ones, gates.to(SINGLE)])
+    scaled = open_parts / open_parts.sum().then("Sqrt")
+    products = scaled.reshape(-1, one.count + 1, 1) * rows.reshape(-1, 1, wide)
+    return products.reshape(-1, (one.count + 1) * wide)
+
+
+def _map_rows(one: maps.RecordMap, given: Given, field: Field) -> Value:
+    match one:
+        case maps.Curves():
+            return _curves(one, given, field)
+        case maps.Bins():
+            return _bins(one, given, field)
+        case maps.Gated():
+            return _gated(one, given, field)
+        case images.Scattering():
+            assert isinstance(given, Value)
+            assert isinstance(field, Grid)
+            return _scattering(one, given, field)
+        case _:
+            raise InputError(
+                "model",
+                f"must have features that ONNX can calculate, not {one.name}",
+                None,
+                "use lastiterate predict",
+            )
+
+
+def encode(graph: Graph, schema: Schema, shape: tuple[int, ...] | None = None) -> Value:
+    """Rows (N, width) float32 of the cells of a record; ``shape``: of a record of an array."""
+    form: RowForm = schema.form(shape)
+    if schema.array is not None:
+        grid = form.fields[0]
+        given: list[Given] = [_array(graph, schema.array, math.prod(grid.shape))]  # pyright: ignore
+    else:
+        given = [value for column in schema.columns for value in _values(graph, column)]
+    for level in form.levels:
+        rows = [
+            _field_rows(value, field) if one is None else _map_rows(one, value, field)
+            for (field, one, _), value in zip(level, given, strict=True)
+        ]
+        given = [graph.join(rows)]
+    assert isinstance(given[0], Value)
+    return given[0]
+
+
+# The public map of images: ``lastiterate.features.scattering`` says what it is.
+
+
+def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
+    graph, (height, width, colours) = given.graph, images.check_shape(field.shape)
+    cells = one.cells_of(field.shape)
+    pixels = ((given + 1.0) / 2.0).where(given.is_nan(), 0.0).clip(0.0, 1.0)
+    planes = pixels.reshape(-1, *field.shape)
+    if len(field.shape) == 3 and field.shape[2] <= images.COLOURS:
+        planes = graph.node("Transpose", planes, perm=[0, 3, 1, 2])
+    planes = planes.reshape(-1, height, width)
+    block = min(height, width) // images.WORKING_SIDE
+    if block >= 2:
+        down, across = (images.cell_means(side, side // block) for side in (height, width))
+        planes = graph.constant(down, SINGLE) @ (planes @ across.T)
+        height, width = len(down), len(across)
+    whole = [(side // 2**one.scales + 2) * 2**one.scales for side in (height, width)]
+    first = [(full - side) // 2 for full, side in zip(whole, (height, width), strict=True)]
+    last = [whole[i] - side - first[i] for i, side in enumerate((height, width))]
+    edges = graph.constant([0, *first, 0, *last], INT)
+    padded = graph.node("Pad", planes, edges, mode="reflect").reshape(-1, 1, *whole)
+    means = []
+    for every, fields in _absolute_fields(padded, (whole[0], whole[1]), one.scales, one.angles):
+        weights = [
+            images.window_means(side, full, every, one.scales, cells)
+            for side, full in zip((height, width), whole, strict=True)
+        ]
+        means.append(graph.constant(weights[0].T, SINGLE) @ (fields @ weights[1]))
+    centre = images.CENTRE[images.orders(one.scales, one.angles)][:, None, None]
+    rows = (graph.join(means) * images.STEEP + 1.0).then("Log") - centre
+    rows = rows.reshape(-1, one.features(field.shape))
+    exact = rows.to(DOUBLE)
+    return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
+
+
+def _absolute_fields(
+    planes: Value, shape: tuple[int, int], scales: int, angles: int
+) -> list[tuple[int, Value]]:
+    """``scattering.absolute_fields``, of values (N, 1, height, width)."""
+    found, spectrum = [(1, planes)], _fourier(planes.reshape(-1, 1, *shape, 1))
+    for first in range(scales):
+        outer = _filter(spectrum, images.thin_wavelets(shape, first, angles, 1), 2**first, angles)
+        found.append((2**first, outer))
+        if first + 1 == scales:
+            continue
+        small = (shape[0] >> first, shape[1] >> first)
+        inner = _fourier(outer.reshape(-1, angles, *small, 1))
+        for second in range(first + 1, scales):
+            for wavelet in images.thin_wavelets(shape, second, angles, 2**first):
+                found.append((2**second, _filter(inner, wavelet[None], 2 ** (second - first), angles)))
+    return found
+
+
+def _fourier(fields: Value, inverse: int = 0) -> Value:
+    """Transforms over both sides of fields (..., height, width, 1 or 2), complex as pairs."""
+    graph = fields.graph
+    for axis in (2, 3):
+        at = graph.constant(axis, INT)
+        node_inputs = (fields, Value(graph, "", INT), at)
+        fields = graph.node("DFT", *node_inputs, inverse=inverse)
+    return fields
+
+
+def _filter(spectrum: Value, wavelets: np.ndarray, every: int, channels: int) -> Value:
+    """|field * wavelet| at each ``every``-th pixel, (N, channels, height, width)."""
+    _, height, width = wavelets.shape
+    product = spectrum * wavelets[..., None]
+    thin = (height // every, width // every)
+    if every > 1:  # taking each k-th pixel folds the transform
+        folds = product.reshape(-1, every, thin[0], every, thin[1], 2)
+        product = folds.sum(3).sum(1) / float(every**2)
+    product = _fourier(product.reshape(-1, 1, *thin, 2), inverse=1)
+    return (product * product).sum(4).then("Sqrt").reshape(-1, channels, *thin)
+
+
+# From rows to scores, as the preparation of the run changes them.
+
+
+def unit_rows(rows: Value) -> Value:
+    """Rows divided by their norms; those of norm 0 stay 0."""
+    exact = rows.to(DOUBLE)
+    largest = exact.then("Abs").then("ReduceMax", _axes(rows), keepdims=1).then("Max", 1e-300)
+    exact = exact / largest
+    norm = (exact * exact).sum().then("Sqrt").then("Max", 1e-300)
+    return (exact * (norm.of(executed.UNIT) / norm)).to(SINGLE)
+
+
+def _axes(rows: Value) -> Value:
+    return rows.graph.constant([1], INT)
+
+
+def clip_rows(rows: Value, row_norm: float) -> Value:
+    """Rows scaled down to a norm."""
+    single = rows.to(SINGLE)
+    exact = single.to(DOUBLE)
+    norm = (exact * exact).sum().then("Sqrt").then("Max", 1e-300)
+    return (exact * (norm.of(row_norm * ROW_SHRINK) / norm).then("Min", 1.0)).to(SINGLE)
+
+
+def prepare_rows(rows: Value, part: parts.Preparation, released: np.ndarray, width: int) -> Value:
+    """The rows after one part of the preparation; ``width``: of theirs before it."""
+    match part:
+        case parts.PrivateMean():
+            return clip_rows(rows, part.row_norm) - released
+        case parts.SquareRoots():
+            exact = rows.to(DOUBLE)
+            return (exact.then("Sign") * exact.then("Abs").then("Sqrt")).to(SINGLE)
+        case parts.UnitRows():
+            return unit_rows(rows)
+        case parts.CosineFeatures():
+            unit = unit_rows(rows)
+            directions, phases = executed.directions(part, width)
+            scale = part.weight * math.sqrt(2 / part.count) * (1 - 1e-9)
+            waves = (unit.to(DOUBLE) @ directions + phases).then("Cos") * scale - released
+            return rows.graph.join([unit, waves.to(SINGLE)])
+        case parts.PrivateCovariance():
+            if part.row_norm is None:
+                return unit_rows(unit_rows(rows).to(DOUBLE) @ released)
+            short = (clip_rows(rows, part.row_norm).to(DOUBLE) / part.row_norm).to(SINGLE)
+            return (short.to(DOUBLE) @ released).to(SINGLE)
+        case parts.TopEigenvalue() | parts.PrivateTargetMean():
+            return rows

@@ -1,0 +1,233 @@
+"""Models as ONNX files that carry their release: one file to score with, and to verify."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastiterate import __version__, limits
+from lastiterate.accounting.certificate import entry_of
+from lastiterate.accounting.comparison import Checked
+from lastiterate.engine.linear_gradients import linear_loss
+from lastiterate.engine.preprocessing import target_offset
+from lastiterate.errors import InputError
+from lastiterate.release import folder as folders
+from lastiterate.release import loading
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.onnx_graph import (
+    BATCH,
+    BOOL,
+    DOUBLE,
+    INT,
+    OPSET,
+    SINGLE,
+    TEXT,
+    Graph,
+    Value,
+    clip_rows,
+    encode,
+    prepare_rows,
+)
+from lastiterate.release.predictions import Labels, Range
+from lastiterate.run import serialization
+from lastiterate.run.preprocessing import columns
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto  # pyright: ignore
+
+PREFIX = "lastiterate."
+FILES = (folders.WEIGHTS, folders.MODEL, folders.CERTIFICATE)
+
+
+def build_graph(model: FittedLinear) -> GraphProto:
+    """The calculation of ``model.predict``: an input (N, 1) for every column that the schema uses,
+    or ``x`` (N, d) for an array; outputs ``label`` and ``probabilities``, or ``prediction``, and
+    ``refused``."""
+    from onnx import helper  # pyright: ignore
+
+    run, weights = model.run, model.released.weights
+    loss = linear_loss(run)
+    schema = model.schema
+    names = frozenset() if schema is None else frozenset(c.name for c in schema.columns)
+    graph = Graph(names)
+    width = weights.shape[1] - 1 - columns(run.preprocessing, 0)
+    if schema is None:
+        rows = graph.input("x", SINGLE, width)
+        graph.refused.append((rows - rows).is_nan().any())  # infinity less itself is no number
+    else:
+        rows = encode(graph, schema)
+    for part, released in zip(run.preprocessing, model.released.released, strict=False):
+        rows = prepare_rows(rows, part, released, width)
+        width += part.added
+    rows = clip_rows(rows, loss.row_norm).to(DOUBLE)
+    intercept = loss.intercept * weights[:, -1]
+    scores = rows @ weights[:, :-1].T + intercept
+    scores = scores + target_offset(run, model.released.released)
+    made = _answers(graph, model, scores)
+    outputs = []
+    inputs = {one.name for one in graph.inputs}
+    for name, (value, shape) in made.items():
+        while name in inputs:
+            name += "_"
+        graph.nodes.append(helper.make_node("Identity", [value.name], [name]))
+        kind = helper.np_dtype_to_tensor_dtype(value.kind)
+        outputs.append(helper.make_tensor_value_info(name, kind, shape))
+    return helper.make_graph(
+        graph.nodes, "model", graph.inputs, outputs, list(graph.constants.values())
+    )
+
+
+def _answers(
+    graph: Graph, model: FittedLinear, scores: Value
+) -> dict[str, tuple[Value, list[str | int]]]:
+    """The outputs by name, each with its shape."""
+    some = scores.columns(0, 1)
+    none = (some * 0.0) > 1.0
+    refused = none
+    for each in graph.refused:
+        refused |= each
+    answers = model.answers
+    if isinstance(answers, Labels):
+        if scores_of(model) == 1:
+            scores = graph.join([some * 0.0, some])
+        chances = scores.then("Softmax", axis=1).where(refused, np.nan)
+        if answers.threshold is None:
+            place = chances.then("ArgMax", axis=1, keepdims=0, kind=INT)
+        else:
+            place = (chances.columns(1, 2) >= answers.threshold).to(INT).reshape(-1)
+        values = np.asarray(answers.values)
+        kind = {"U": TEXT, "b": BOOL, "f": DOUBLE}.get(values.dtype.kind, INT)
+        label = graph.constant(values, kind).take(place, 0)
+        if kind == TEXT:
+            label = label.where(refused.reshape(-1), "")
+        shown = {
+            "label": (label, [BATCH]),
+            "probabilities": (chances, [BATCH, len(values)]),
+        }
+    else:
+        if isinstance(answers, Range):
+            some = (some.clip(-1.0, 1.0) + 1.0) * (answers.high - answers.low) / 2.0 + answers.low
+        number = some.where(refused, np.nan).reshape(-1)
+        shown = {"prediction": (number, [BATCH])}
+    return {**shown, "refused": (refused.reshape(-1), [BATCH])}  # pyright: ignore
+
+
+def scores_of(model: FittedLinear) -> int:
+    """How many scores a record gets."""
+    return model.released.weights.shape[0]
+
+
+def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes:
+    """Return an ONNX file that predicts as the linear model of a folder does, and carries it.
+
+    Its metadata hold the three files of the folder, epsilon, delta, neighbours and unit;
+    ``notes``: more texts by name. ``lastiterate verify`` reads them.
+
+    Errors: models of other kinds, and those whose features ONNX cannot calculate (hashed words).
+    """
+    _check_library()
+    from onnx import checker, helper  # pyright: ignore
+
+    model = loading.load(folder)
+    if not isinstance(model, FittedLinear):
+        raise InputError(
+            "model", "must be a linear one", model.form, "write networks with their own library"
+        )
+    files = {name: limits.content(Path(folder, name), name, limits.FOLDER) for name in FILES}
+    made = helper.make_model(
+        build_graph(model),
+        opset_imports=[helper.make_opsetid(name, number) for name, number in OPSET.items()],
+        ir_version=10,
+        producer_name="lastiterate",
+        producer_version=__version__,
+    )
+    texts = _facts(files) | {
+        folders.WEIGHTS: base64.b64encode(files[folders.WEIGHTS]).decode(),
+        folders.MODEL: files[folders.MODEL].decode(),
+        folders.CERTIFICATE: files[folders.CERTIFICATE].decode(),
+    }
+    if Path(folder, folders.MANIFEST).is_file():
+        texts["manifest_sha256"] = folders.sha256(Path(folder, folders.MANIFEST).read_bytes())
+    texts |= dict(notes or {})
+    helper.set_model_props(made, {PREFIX + name: text for name, text in texts.items()})
+    checker.check_model(made)
+    return made.SerializeToString(deterministic=True)
+
+
+def _facts(files: Mapping[str, bytes]) -> dict[str, str]:
+    """What the certificate says, for programs that read a model's metadata alone."""
+    certificate = serialization.loads(files[folders.CERTIFICATE], folders.CERTIFICATE)
+    subject = certificate[entry_of(certificate)]
+    unit = certificate.get("unit") or "one record"
+    return {
+        "epsilon": json.dumps(certificate["epsilon"]),
+        "delta": json.dumps(certificate["delta"]),
+        "adjacency": str(subject.get("adjacency", "")),
+        "unit": unit if isinstance(unit, str) else json.dumps(unit),
+    }
+
+
+def verify_onnx(path: Path) -> Checked:
+    """Verify the release in an ONNX file, and that its graph is the one of the certified model."""
+    _check_library()
+    from google.protobuf.message import DecodeError  # pyright: ignore
+    from onnx import ModelProto  # pyright: ignore
+
+    found = ModelProto()
+    try:
+        found.ParseFromString(limits.content(path, "model", limits.FOLDER))
+        texts = {
+            one.key.removeprefix(PREFIX): one.value
+            for one in found.metadata_props
+            if one.key.startswith(PREFIX)
+        }
+        files = {name: texts[name].encode() for name in FILES}
+        files[folders.WEIGHTS] = base64.b64decode(texts[folders.WEIGHTS], validate=True)
+    except (KeyError, ValueError, DecodeError):
+        raise InputError(
+            "model",
+            "must be an ONNX file that lastiterate wrote, with its release in the metadata",
+            str(path),
+            "lastiterate export MODEL_DIR --to onnx writes one",
+        ) from None
+    with tempfile.TemporaryDirectory() as parent:
+        for name, content in (files | {folders.MANIFEST: folders.format_manifest(files)}).items():
+            Path(parent, name).write_bytes(content)
+        checked = loading.verify_folder(Path(parent))
+        if not checked.holds:
+            return checked
+        model = loading.load(parent)
+    problems = [
+        f"the entry {name} of the metadata is not what the certificate says"
+        for name, text in _facts(files).items()
+        if texts.get(name) != text
+    ]
+    assert isinstance(model, FittedLinear)
+    graph = build_graph(model)
+    if graph.SerializeToString(deterministic=True) != found.graph.SerializeToString(
+        deterministic=True
+    ):
+        other = found.producer_version != __version__
+        problems.append(
+            "the graph is not the one of the certified model"
+            + f", as version {__version__} writes it" * other
+        )
+    notes = sorted(set(texts) - set(files) - set(_facts(files)))
+    uncovered = tuple(f"the entry {name} of the metadata" for name in notes)
+    return replace(checked, problems=tuple(problems), uncovered=(*checked.uncovered, *uncovered))
+
+
+def _check_library() -> None:
+    try:
+        import onnx  # noqa: F401  # pyright: ignore
+    except ModuleNotFoundError:
+        raise InputError(
+            "onnx", "is needed to write and read ONNX files", None, "pip install lastiterate[onnx]"
+        ) from None
