@@ -45,14 +45,22 @@ TABLE: dict[str, list[Any]] = {
     "city": pick("Rom", "Oslo", "na", "", "NULL", "?"),
     "code": pick("1", "1.0", "1.00", "2.5", "2.50", "007", "7", "true", "TRUE", "12", "x", "1e0"),
     "seen": pick(
-        "2020-01-01", "2024-02-29", "2026-12-31", "1999-12-31", "2030-05-05 10:30", "2023-03-01T09", ""
+        "2020-01-01",
+        "2024-02-29",
+        "2026-12-31",
+        "1999-12-31",
+        "2030-05-05 10:30",
+        "2023-03-01T09",
+        "",
     ),
     "who": pick("p1", "p2"),
 }
 INPUTS = {"age": float, "pay": float, "dose": float, "city": str, "code": str, "seen": str}
 
 
-def make_model(rows: np.ndarray, target: np.ndarray, schema: Schema | None, **more: Any) -> FittedLinear:
+def make_model(
+    rows: np.ndarray, target: np.ndarray, schema: Schema | None, **more: Any
+) -> FittedLinear:
     """A model of a few steps; ``more``: of its run."""
     classes = 0 if target.dtype.kind == "f" else int(target.max()) + 1
     norm = float(np.linalg.norm(rows, axis=1).max()) * 0.8  # some rows are clipped
@@ -64,7 +72,9 @@ def make_model(rows: np.ndarray, target: np.ndarray, schema: Schema | None, **mo
         else li.Softmax(classes=classes, row_norm=norm, ridge=0.1)
     )
     run = li.Run(n=len(rows), steps=3, step_size=0.05, loss=loss, **more)
-    with warnings.catch_warnings(action="ignore"):  # of a run that is short and of an epsilon that is large
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # of a run that is short and of an epsilon that is large
         model = li.train(run, (rows, target), epsilon=15.0, delta=1e-5, seed=1)
     assert isinstance(model, FittedLinear)
     answers = (
@@ -77,7 +87,7 @@ def make_model(rows: np.ndarray, target: np.ndarray, schema: Schema | None, **mo
     return replace(model, schema=schema, answers=answers)
 
 
-def score(content: bytes, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+def score(content: bytes, **inputs: np.ndarray) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(content)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, inputs), strict=True))
@@ -201,7 +211,16 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], list[int]]] = {
     "unknown category": ({"kind": "category", "values": ["a", "2"]}, ["a", "2.0", "b", ""], [2, 3]),
     "no day": (
         {"kind": "date", "first": "2020-01-01", "last": "2020-12-31", "outside": "refuse"},
-        ["2020-02-29", "2021-02-29", "2020-13-01", "", "x", "2019-12-31", "2020-00-10", "2020-04-31"],
+        [
+            "2020-02-29",
+            "2021-02-29",
+            "2020-13-01",
+            "",
+            "x",
+            "2019-12-31",
+            "2020-00-10",
+            "2020-04-31",
+        ],
         [1, 2, 3, 4, 5, 6, 7],
     ),
 }
@@ -246,7 +265,7 @@ def test_text_and_times_are_refused_with_the_way_out(tmp_path: Path) -> None:
     schema = column_schema(kind="category", values=["2020-01-01 10:30:00", "b"])
     rows = SchemaTransformer(schema).fit_transform({"a": ["b"] * 10})
     model = make_model(rows, np.arange(10) % 2, schema)
-    with pytest.raises(InputError, match="time of day.*lastiterate predict"):
+    with pytest.raises(InputError, match=r"time of day.*lastiterate predict"):
         written(model, tmp_path)
 
 

@@ -392,12 +392,38 @@ def test_what_does_not_verify_is_not_exported(folder, tmp_path):
     (copy / "model.json").write_text((copy / "model.json").read_text() + " ")
     for arguments, said in (
         (["--format", "scai"], "must verify"),
-        (["--format", "pdf"], "--format must be one of"),
+        (["--to", "onnx", "--out", str(tmp_path / "m.onnx")], "must verify"),
+        (["--format", "pdf"], "--to must be one of"),
     ):
         done = CliRunner().invoke(cli.app, ["export", str(copy), *arguments])
         assert done.exit_code == 2 and said in done.output
     done = CliRunner().invoke(cli.app, ["export", str(folder), "--format", "sacro"])
     assert done.exit_code == 2 and "--out is needed" in done.output
+
+
+def test_a_model_leaves_as_one_file_that_verifies(folder, tmp_path):
+    export = ["export", str(folder), "--to", "onnx"]
+    done = CliRunner().invoke(cli.app, export)
+    assert done.exit_code == 2 and "--out is needed for a model" in done.output
+    where = str(tmp_path / "m.onnx")
+    assert CliRunner().invoke(cli.app, [*export, "--out", where]).exit_code == 0
+    done = CliRunner().invoke(cli.app, ["verify", where])
+    assert done.exit_code == 0
+    said = " ".join(done.output.split())
+    assert "graph, weights, model and certificate agree" in said
+    assert "not covered: the metadata's manifest_sha256 and model_card" in said
+
+
+def test_a_hub_folder_verifies_and_shows_its_card(folder, tmp_path):
+    where = tmp_path / "hub"
+    done = CliRunner().invoke(
+        cli.app, ["export", str(folder), "--to", "huggingface", "--out", str(where)]
+    )
+    assert done.exit_code == 0
+    assert li.verify(where).holds and not li.verify(where).uncovered
+    assert ModelCard.load(where / "README.md").data.library_name == "lastiterate"
+    (where / "README.md").write_text("epsilon 0.1")
+    assert "README.md is not the file" in li.verify(where).problems[0]
 
 
 def test_a_releaser_s_unit_stands_beside_the_derived_one(folder, tmp_path):

@@ -341,7 +341,7 @@ def predict_command(
 @app.command("verify")
 @reports_errors
 def verify_command(
-    path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
+    path: Annotated[Path, typer.Argument(help="a model folder, an ONNX file, or a certificate")],
     key: Annotated[
         Path | None,
         typer.Option("--key", help="require the signature of this public key"),
@@ -393,6 +393,8 @@ def verify_command(
         what = (
             "weights, model and certificate agree"
             if path.is_dir()
+            else "graph, weights, model and certificate agree"
+            if path.suffix == ".onnx"
             else "the certificate is consistent"
         )
         console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)

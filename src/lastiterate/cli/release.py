@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def list_formats() -> dict[str, str]:
     """Formats by name, each with what it is."""
-    from lastiterate.report.exports import FORMATS
+    from lastiterate.report.exports import ALL_FORMATS
 
-    return {name: first_words(form) for name, form in FORMATS.items()}
+    return {name: first_words(form) for name, form in ALL_FORMATS.items()}
 
 
 @app.command("export")
@@ -45,8 +45,9 @@ def export_command(
     form: Annotated[
         str,
         typer.Option(
+            "--to",
             "--format",
-            help="model-card, registry, cyclonedx, nist ...; list shows all",
+            help="onnx, huggingface, model-card, nist ...; list shows all",
             callback=list_on_request(list_formats),
             is_eager=True,
         ),
@@ -60,15 +61,16 @@ def export_command(
         Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")
     ] = None,
 ) -> None:
-    """Write the release as a model card or in other formats.
+    """Write the release for other programs and people: ONNX, a model card ...
 
-    One file goes to standard output, or to --out; sacro writes a folder.
+    A text goes to standard output, or to --out; onnx needs a file there, and sacro and huggingface
+    the name of a new folder.
     """
-    from lastiterate.report.exports import FORMATS, export_files
+    from lastiterate.report.exports import ALL_FORMATS, MODEL_FORMATS, export_files
     from lastiterate.report.subject import read
 
-    if form not in FORMATS:
-        raise InputError("--format", "must be one of " + ", ".join(FORMATS), form)
+    if form not in ALL_FORMATS:
+        raise InputError("--to", "must be one of " + ", ".join(ALL_FORMATS), form)
     subject = read(model, audit=audit, ledger=ledger)
     if not subject.checked.holds:
         raise InputError(
@@ -79,7 +81,9 @@ def export_command(
         )
     if subject.body["epsilon"] is None:
         raise InputError("model", "must be certified before it is exported", None)
-    made = export_files(subject, form)
+    if out is None and form in MODEL_FORMATS:
+        raise InputError("out", "is needed for a model", None, "name a file or folder with --out")
+    made = export_files(subject, form, model)
     if len(made) > 1 and out is None:
         raise InputError(
             "out",
@@ -88,7 +92,7 @@ def export_command(
             "name a folder with --out",
         )
     if out is None:
-        sys.stdout.write(visible(next(iter(made.values()))))
+        sys.stdout.write(visible(next(iter(made.values())).decode()))
         sys.stdout.flush()
         return
     if is_taken(out):
@@ -96,10 +100,10 @@ def export_command(
     with interrupts.later():
         if len(made) > 1:
             with whole_folder(out) as folder:
-                for name, text in made.items():
-                    write_file(folder / name, text.encode(), new=True, mode=SHARED)
+                for name, content in made.items():
+                    write_file(folder / name, content, new=True, mode=SHARED)
         else:
-            write_file(out, next(iter(made.values())).encode(), new=True, mode=SHARED)
+            write_file(out, next(iter(made.values())), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
     console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
 

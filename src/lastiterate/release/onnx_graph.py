@@ -27,7 +27,7 @@ from lastiterate.data.columns import (
     Words,
 )
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import canonical_text, is_number, is_time
+from lastiterate.data.table import canonical_text, is_time
 from lastiterate.engine import preprocessing as executed
 from lastiterate.engine.rows import ROW_SHRINK
 from lastiterate.errors import InputError
@@ -53,10 +53,12 @@ class Graph:
     """Nodes in the order of calculation; ``taken``: names that no value of its own may have."""
 
     taken: frozenset[str] = frozenset()
-    nodes: list[NodeProto] = field(default_factory=list)
-    inputs: list[ValueInfoProto] = field(default_factory=list)
-    constants: dict[tuple[str, tuple[int, ...], bytes], TensorProto] = field(default_factory=dict)
-    refused: list[Value] = field(default_factory=list)
+    nodes: list[NodeProto] = field(default_factory=list["NodeProto"])
+    inputs: list[ValueInfoProto] = field(default_factory=list["ValueInfoProto"])
+    constants: dict[tuple[str, tuple[int, ...], bytes], TensorProto] = field(
+        default_factory=dict[tuple[str, tuple[int, ...], bytes], "TensorProto"]
+    )
+    refused: list[Value] = field(default_factory=list["Value"])
 
     def name(self, number: int, kind: str) -> str:
         found = f"{kind}{number}"
@@ -67,7 +69,9 @@ class Graph:
         from onnx import helper  # pyright: ignore
 
         self.inputs.append(
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), [BATCH, width])
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(kind), [BATCH, width]
+            )
         )
         return Value(self, name, kind)
 
@@ -98,7 +102,9 @@ class Graph:
         from onnx import helper  # pyright: ignore
 
         made = self.name(len(self.nodes), "value")
-        outputs = [made, self.name(len(self.nodes), "pieces")] if operator == "StringSplit" else [made]
+        outputs = (
+            [made, self.name(len(self.nodes), "pieces")] if operator == "StringSplit" else [made]
+        )
         self.nodes.append(
             helper.make_node(operator, [value.name for value in inputs], outputs, **attributes)
         )
@@ -110,7 +116,7 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What a node makes. Numbers beside it become constants of its own kind."""
+    """What a node makes. Numbers in a calculation with it become constants of its own kind."""
 
     graph: Graph
     name: str
@@ -384,7 +390,9 @@ def _curves(one: maps.Curves, given: Given, field: Field) -> Value:
     numbers = given.scaled if isinstance(given, Numbers) else given.to(DOUBLE)
     missing = given.missing if isinstance(given, Numbers) else numbers.is_nan()
     place = (numbers.where(missing, 0.0).clip(-1.0, 1.0) + 1.0) / 2.0 * float(one.knots - 1)
-    apart = (place.reshape(-1, field.width if isinstance(given, Value) else 1, 1) - knots).then("Abs")
+    apart = (place.reshape(-1, field.width if isinstance(given, Value) else 1, 1) - knots).then(
+        "Abs"
+    )
     hats = (apart * -1.0 + 1.0).then("Max", 0.0)
     hats = hats / (hats * hats).sum(2).then("Sqrt")
     if isinstance(given, Value):
@@ -457,7 +465,7 @@ def encode(graph: Graph, schema: Schema, shape: tuple[int, ...] | None = None) -
 
 
 def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
-    graph, (height, width, colours) = given.graph, images.check_shape(field.shape)
+    graph, (height, width, _) = given.graph, images.check_shape(field.shape)
     cells = one.cells_of(field.shape)
     pixels = ((given + 1.0) / 2.0).where(given.is_nan(), 0.0).clip(0.0, 1.0)
     planes = pixels.reshape(-1, *field.shape)
@@ -474,7 +482,7 @@ def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
     last = [whole[i] - side - first[i] for i, side in enumerate((height, width))]
     edges = graph.constant([0, *first, 0, *last], INT)
     padded = graph.node("Pad", planes, edges, mode="reflect").reshape(-1, 1, *whole)
-    means = []
+    means = list[Value]()
     for every, fields in _absolute_fields(padded, (whole[0], whole[1]), one.scales, one.angles):
         weights = [
             images.window_means(side, full, every, one.scales, cells)
@@ -502,7 +510,9 @@ def _absolute_fields(
         inner = _fourier(outer.reshape(-1, angles, *small, 1))
         for second in range(first + 1, scales):
             for wavelet in images.thin_wavelets(shape, second, angles, 2**first):
-                found.append((2**second, _filter(inner, wavelet[None], 2 ** (second - first), angles)))
+                found.append(
+                    (2**second, _filter(inner, wavelet[None], 2 ** (second - first), angles))
+                )
     return found
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from lastiterate.run import serialization
 from lastiterate.run.preprocessing import columns
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto  # pyright: ignore
+    from onnx import GraphProto, ValueInfoProto  # pyright: ignore
 
 PREFIX = "lastiterate."
 FILES = (folders.WEIGHTS, folders.MODEL, folders.CERTIFICATE)
@@ -55,7 +55,7 @@ def build_graph(model: FittedLinear) -> GraphProto:
     run, weights = model.run, model.released.weights
     loss = linear_loss(run)
     schema = model.schema
-    names = frozenset() if schema is None else frozenset(c.name for c in schema.columns)
+    names = frozenset[str]() if schema is None else frozenset(c.name for c in schema.columns)
     graph = Graph(names)
     width = weights.shape[1] - 1 - columns(run.preprocessing, 0)
     if schema is None:
@@ -71,7 +71,7 @@ def build_graph(model: FittedLinear) -> GraphProto:
     scores = rows @ weights[:, :-1].T + intercept
     scores = scores + target_offset(run, model.released.released)
     made = _answers(graph, model, scores)
-    outputs = []
+    outputs = list["ValueInfoProto"]()
     inputs = {one.name for one in graph.inputs}
     for name, (value, shape) in made.items():
         while name in inputs:
@@ -157,7 +157,7 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
         texts["manifest_sha256"] = folders.sha256(Path(folder, folders.MANIFEST).read_bytes())
     texts |= dict(notes or {})
     helper.set_model_props(made, {PREFIX + name: text for name, text in texts.items()})
-    checker.check_model(made)
+    checker.check_model(made)  # pyright: ignore[reportUnknownMemberType]
     return made.SerializeToString(deterministic=True)
 
 
@@ -220,7 +220,7 @@ def verify_onnx(path: Path) -> Checked:
             + f", as version {__version__} writes it" * other
         )
     notes = sorted(set(texts) - set(files) - set(_facts(files)))
-    uncovered = tuple(f"the entry {name} of the metadata" for name in notes)
+    uncovered = (f"the metadata's {' and '.join(notes)}",) if notes else ()
     return replace(checked, problems=tuple(problems), uncovered=(*checked.uncovered, *uncovered))
 
 

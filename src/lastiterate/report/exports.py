@@ -7,6 +7,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 from lastiterate.accounting.subjects import format_rounded_up
@@ -15,7 +16,15 @@ from lastiterate.errors import InputError
 from lastiterate.features.map_table import describe_maps, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.markup import plain
-from lastiterate.release.folder import CERTIFICATE, HASHES
+from lastiterate.release.folder import (
+    CERTIFICATE,
+    HASHES,
+    MANIFEST,
+    MODEL,
+    PAGE,
+    WEIGHTS,
+    format_manifest,
+)
 from lastiterate.report.browser import odds, percent
 from lastiterate.report.evidence import (
     UNSTATED,
@@ -436,7 +445,30 @@ FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
 """Names of formats, and what makes their files: name to text."""
 
 
-def export_files(subject: Subject, form: str) -> dict[str, str]:
+def onnx_file(subject: Subject, folder: Path) -> dict[str, bytes]:
+    """The model for other runtimes, its release and its card within."""
+    from lastiterate.release.onnx_model import to_onnx
+
+    return {"model.onnx": to_onnx(folder, {"model_card": model_card(subject)["README.md"]})}
+
+
+def hub_folder(subject: Subject, folder: Path) -> dict[str, bytes]:
+    """The folder with its card as README.md, as the Hugging Face Hub shows it; it verifies."""
+    names = (WEIGHTS, MODEL, CERTIFICATE, PAGE)
+    files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    files["README.md"] = model_card(subject)["README.md"].encode()
+    return files | {MANIFEST: format_manifest(files)}
+
+
+MODEL_FORMATS: dict[str, Callable[[Subject, Path], dict[str, bytes]]] = {
+    "onnx": onnx_file,
+    "huggingface": hub_folder,
+}
+"""Formats that hold the model itself."""
+ALL_FORMATS = {**FORMATS, **MODEL_FORMATS}
+
+
+def export_files(subject: Subject, form: str, folder: Path) -> dict[str, bytes]:
     """The files of a format, by name; refused where others would read differential privacy of every
     record from it."""
     limit = subject.certified.subject.limit
@@ -448,4 +480,6 @@ def export_files(subject: Subject, form: str) -> dict[str, str]:
             form,
             "hand on the folder with its page instead",
         )
-    return FORMATS[form](subject)
+    if form in MODEL_FORMATS:
+        return MODEL_FORMATS[form](subject, folder)
+    return {name: text.encode() for name, text in FORMATS[form](subject).items()}
