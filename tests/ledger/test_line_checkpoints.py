@@ -114,12 +114,6 @@ def test_an_older_file_and_other_noise_are_refused_at_any_number(line: LineCheck
     assert line.last_number() == 4
 
 
-def test_a_line_of_an_earlier_version_goes_on_with_the_noise_that_comes_first(
-    line: LineCheckpoints,
-) -> None:
-    with sqlite3.connect(line.path) as other:
-        other.execute("UPDATE releases SET checkpoint = 2")
-    line.resume(ONE, 2)
+def test_a_line_without_a_first_checkpoint_is_not_resumed(line: LineCheckpoints) -> None:
     with pytest.raises(InputError, match="both would draw noise"):
-        line.resume(OTHER, 2)
-    line.resume(ONE, 2)
+        line.resume(ONE, 1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-import random
 import sqlite3
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -109,7 +107,6 @@ def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
             "make one with: lastiterate ledger make FILE",
         )
     _check_name(path)
-    _leave_write_ahead(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -153,38 +150,6 @@ def _check_name(path: Path) -> None:
         )
 
 
-def _leave_write_ahead(path: Path) -> None:
-    """Put what an earlier version kept in a log next to the file into the file; that form is never
-    written again.
-
-    Two connections would each wait for the other to close, so each tries with a short-lived one. A
-    file that cannot be written is left for ``transaction`` to refuse.
-    """
-    until = time.monotonic() + PATIENCE
-    while _is_written_ahead(path):
-        connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.DatabaseError as error:
-            if (
-                getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
-                or time.monotonic() > until
-            ):
-                return
-            time.sleep(random.uniform(0.01, 0.1))
-        finally:
-            connection.close()
-
-
-def _is_written_ahead(path: Path) -> bool:
-    """Return whether the header names a write-ahead log (https://sqlite.org/fileformat.html, offset
-    18)."""
-    with path.open("rb") as file:
-        header = file.read(20)
-    return header[:16] == b"SQLite format 3\0" and 2 in header[18:]
-
-
 def _is_mounted(file: Path) -> bool:
     """``os.path.ismount`` sees what comes from another disk, and Linux lists what comes from the
     same one, too."""
@@ -225,10 +190,10 @@ def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         raise Unreachable(
             "ledger",
-            "is of an earlier version, whose copies miss charges, and could not be converted",
+            "must not keep a log next to the file: copies of the file alone miss charges",
             None,
-            "end the other programs that have it open, make it and its folder writable, and run "
-            "again",
+            "end the other programs that have it open, then let sqlite3 set its journal_mode to "
+            "DELETE",
         )
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -633,14 +633,9 @@ class LineCheckpoints:
 
     def resume(self, digest: str, number: int) -> None:
         """Resume from a file that was found; refuse one that is older than the last, or has other
-        noise.
-
-        A line that an earlier version of the library began has no digest: the first process that
-        resumes gives it one.
-        """
+        noise."""
         with open_ledger(self.path) as connection, transaction(connection):
-            known = digest_of(connection, "first", self.token)
-            if known not in (None, digest):
+            if digest_of(connection, "first", self.token) != digest:
                 raise _begun()
             least = line_of(connection, self.token).checkpoint
             if number < least:
@@ -650,8 +645,6 @@ class LineCheckpoints:
                     number,
                     "restore the last one: it was rolled back",
                 )
-            if known is None:
-                append(connection, "first", token=self.token, digest=digest)
             self._count(connection, number)
 
     def _check_unbegun(self, connection: sqlite3.Connection) -> None:
