@@ -46,10 +46,6 @@ otherwise."""
 LEAST = 16
 """Bytes of memory that a cell of a table takes at least: a table whose cells take more than there
 is, is refused."""
-PICKLE = 2**28
-"""Bytes of a CIFAR-10 batch as a pickle; each of the five has 31,000,000."""
-OPCODES = 2**22
-"""Instructions in such a pickle; each of the five has fewer than 100,000."""
 
 
 def text(size: int) -> str:

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import pickle
 import shutil
 import struct
 import sys
@@ -107,24 +106,20 @@ def test_wrong_width_is_told_before_anything_is_spent(idx, tmp_path):
 
 
 def test_a_cifar_folder_needs_nothing_filled_in(tmp_path):
-    folder = tmp_path / "cifar-10-batches-py"
+    folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     random = np.random.default_rng(0)
-    for name in ("data_batch_1", "data_batch_2", "test_batch"):
-        labels = random.integers(10, size=30).tolist()
-        content = {
-            b"data": random.integers(256, size=(30, 3072)).astype(np.uint8),
-            b"labels": labels,
-        }
-        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    for name in ("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"):
+        labels, images = random.integers(10, size=(30, 1)), random.integers(256, size=(30, 3072))
+        np.concatenate([labels, images], axis=1).astype("u1").tofile(folder / name)
     assert call("schema", folder, "--out", tmp_path / "s.toml")[0] == 0
     args = ["--schema", tmp_path / "s.toml", "--epsilon", "8", "--out", tmp_path / "m"]
     code, out, err = call(
-        "train", folder, *args, "--test", folder / "test_batch", "--test-is-public"
+        "train", folder, *args, "--test", folder / "test_batch.bin", "--test-is-public"
     )
     assert code == 0 and "test accuracy" in out, err
     assert "on 60 records" in out
-    assert set(predictions(tmp_path / "m", folder / "test_batch")) <= set("0123456789")
+    assert set(predictions(tmp_path / "m", folder / "test_batch.bin")) <= set("0123456789")
 
 
 def test_the_column_to_predict_is_named(tmp_path):

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import os
-import pickle
 import re
 import shutil
 import struct
@@ -24,7 +23,6 @@ from lastiterate.accounting.comparison import read_statement
 from lastiterate.cli import app
 from lastiterate.cli.flags import step_size
 from lastiterate.data import Schema, read_table
-from lastiterate.data.cifar import read_plain_pickle
 from lastiterate.data.readers import schema_template
 from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
@@ -286,38 +284,6 @@ def test_an_archive_that_claims_more_than_it_has_is_refused(tmp_path):
 
 BOMB = b")" + b"2\x86" * 60
 """A pair of pairs of pairs ..., 60 deep: 121 bytes, and 2^60 places to visit."""
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        b"}" + BOMB + b"K\x01s.",
-        b"}(" + BOMB + b"K\x01u.",
-        b"(" + BOMB + b"K\x01d.",
-        b"\x8f(" + BOMB + b"\x90.",
-        b"(" + BOMB + b"\x91.",
-    ],
-)
-def test_keys_of_a_pickle_are_names(code, tmp_path):
-    path = tmp_path / "data_batch_1"
-    path.write_bytes(b"\x80\x04" + code)
-    refused(lambda: read_plain_pickle(path), "pickle")
-
-
-def test_a_pickle_has_a_limit_of_bytes_and_of_instructions(tmp_path, monkeypatch):
-    path = tmp_path / "data_batch_1"
-    path.write_bytes(pickle.dumps({b"labels": [1, 2, 3], b"batch_label": b"x", "y": 2, 3: None}))
-    assert read_plain_pickle(path)[b"labels"] == [1, 2, 3]
-    monkeypatch.setattr("lastiterate.data.cifar._Counted.left", 1000)
-    path.write_bytes(b"\x80\x02(" + b"]" * 2000 + b"l.")
-    refused(lambda: read_plain_pickle(path), "instructions in its pickle")
-    refused(lambda: read_plain_pickle(_sparse(path, limits.PICKLE + 1)), "at most 256 MiB")
-    for claim in (
-        b"\x80\x04\x8e" + struct.pack("<Q", 2**62),
-        b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"x",
-    ):
-        path.write_bytes(claim)
-        refused(lambda: read_plain_pickle(path), "complete pickle")
 
 
 @pytest.fixture(scope="module")

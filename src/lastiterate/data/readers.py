@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.data.binary_source import read_idx
-from lastiterate.data.cifar import PYTHON_BATCH, read_batch, read_folder
+from lastiterate.data.cifar import read_batch, read_folder
 from lastiterate.data.columns import MISSING, Array, Numeric, day_number
 from lastiterate.data.csv_files import (
     STANDARD_INPUT,
@@ -125,11 +125,6 @@ FORMATS = (
     Format(".npz", _ends(".npz"), read_npz),
     Format(".npy", _ends(".npy"), read_npy),
     Format("CIFAR-10 .bin", _ends(".bin"), read_batch),
-    Format(
-        "CIFAR-10 data_batch_1",
-        lambda path: PYTHON_BATCH.fullmatch(path.name) is not None,
-        read_batch,
-    ),
     Format("IDX (train-images-idx3-ubyte.gz)", is_idx, read_idx),  # last: it may look into the file
 )
 
