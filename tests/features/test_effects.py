@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.data import Category, Ignore, Numeric, Schema
 from lastiterate.data.columns import Date
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release.column_effects import column_effects
+from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.report.charts import Axis
 from lastiterate.report.exports import model_card
 from lastiterate.report.figures import effects
@@ -27,6 +27,9 @@ SCHEMA = Schema(
     ),
     classes=("0", "1"),
 )
+
+
+HALFWAY = Effect("day", (2020.25, 2020.5), (1.0, 2.0), (0.1, 0.1), unit="year")
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,8 @@ def test_the_report_draws_them(model, tmp_path):
     )
     assert "</svg></li>" not in page, "every line that the legend lists has a name"
     card = model_card(subject)["README.md"]
+    assert ">day (year)<" in page and ">bent<" in page
+    assert " at year 2020.5 |" in model_card(replace(subject, effects=(HALFWAY,)))["README.md"]
     assert 0 < card.index("| bent |") < card.index("| none |") and " at (missing) |" in card
 
 

@@ -42,7 +42,7 @@ class Effect:
     of the second class, units of half the target's range, or of several classes the score of
     ``answer`` against the mean of all). ``band``: two standard deviations of the noise in it.
     ``missing``: both where the column's value is missing and has an indicator. ``origin``: of a
-    number on a logarithmic scale, what its distances are counted from.
+    number on a logarithmic scale, what its distances are counted from. ``unit``: of ``places``.
     """
 
     column: str
@@ -53,6 +53,7 @@ class Effect:
     answer: str = ""
     missing: tuple[float, float] | None = None
     origin: float | None = None
+    unit: str = ""
 
     @property
     def size(self) -> float:
@@ -106,6 +107,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
                         answer,
                         missing,
                         origin,
+                        "year" if isinstance(column, Date) and not labels else "",
                     )
                 )
     return tuple(sorted(effects, key=lambda effect: -effect.size))

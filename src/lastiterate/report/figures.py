@@ -24,6 +24,8 @@ from lastiterate.run.run import Run
 
 MOST = 30
 """Columns that are drawn."""
+DIGITS = {"": 4, "year": 6}
+"""Of a place, by its unit."""
 
 
 def effects(subject: Subject) -> Markup | str:
@@ -105,7 +107,10 @@ def _find_extreme(
     effect: Effect, end: Callable[[list[tuple[float, str]]], tuple[float, str]]
 ) -> str:
     """The smallest or largest effect, and where it is."""
-    names = effect.labels or [f"{float(f'{place:.4g}'):.12g}" for place in effect.places]
+    names = effect.labels or [
+        f"{effect.unit} {float(f'{place:.{DIGITS[effect.unit]}g}'):.12g}".strip()
+        for place in effect.places
+    ]
     every = list(zip(effect.change, names, strict=True))
     if effect.missing is not None:
         every.append((effect.missing[0], "(missing)"))
@@ -133,7 +138,7 @@ def _picture(effect: Effect, name: str) -> Markup:
         Series("", "chance", high),
     ]
     across = Axis(
-        effect.column,
+        f"{effect.column} ({effect.unit})" if effect.unit else effect.column,
         effect.places[0],
         effect.places[-1],
         effect.origin is not None,
