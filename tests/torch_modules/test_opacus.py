@@ -368,12 +368,129 @@ def test_stages_with_poisson_batches_of_different_sizes_add_up():
     assert expected < together.epsilon(DELTA) < 1.2 * expected
 
 
+def use_another_loader(engine, steps, loader):
+    """The optimizer of the first stage on the loader of the second, of five times the rate."""
+    other = private(passes=0, batch=30)[2]
+    engine.accountant.watch(other)
+    train(use_once, other, steps)
+
+
+def change_the_rate(engine, steps, loader):
+    loader.batch_sampler.sample_rate = 0.5
+    train(use_once, loader, steps, 3)
+
+
+def change_the_norm_within_a_batch(engine, steps, loader):
+    train(use_once, loader, steps, 1)
+    batches = iter(loader)
+    steps.signal_skip_step(True)
+    use_once(steps, 0, torch.nn.functional.mse_loss(*map_batch(steps, next(batches))))
+    steps.signal_skip_step(False)
+    steps.max_grad_norm = 0.01
+    use_once(steps, 0, torch.nn.functional.mse_loss(*map_batch(steps, next(batches))))
+
+
+def map_batch(steps, batch):
+    return steps.module(batch[0]), batch[1]
+
+
+@pytest.mark.parametrize(
+    "use, said",
+    [
+        (use_another_loader, "drawn at a larger rate than counted"),
+        (change_the_rate, "drawn at a larger rate than counted"),
+        (change_the_norm_within_a_batch, "noise was added in units of another norm"),
+    ],
+)
+def test_a_step_that_is_counted_too_small_is_refused(use, said):
+    engine, steps, loader = private(passes=0)
+    engine.accountant.watch(loader)
+    use(engine, steps, loader)
+    again = OpacusAccountant()
+    again.load_state_dict(engine.accountant.state_dict())
+    for refuse in (
+        lambda: engine.get_epsilon(DELTA),
+        lambda: describe(engine, optimizer=steps, data_loader=loader, steps=1),
+        again.curve,
+    ):
+        with pytest.raises(InputError, match=said):
+            refuse()
+
+
+def test_a_clipping_norm_may_change_where_a_step_clips_and_adds_noise_at_once():
+    engine, steps, loader = private(passes=0)
+    engine.accountant.watch(loader)
+    for norm in (0.5, 0.25):
+        steps.max_grad_norm = norm
+        train(use_once, loader, steps)
+    assert engine.get_epsilon(DELTA) == pytest.approx(reference(BATCH / N, 20), rel=0.03)
+
+
+@pytest.mark.parametrize("kind, norms", [("ghost", (0.5, 0.05)), ("per layer", (0.05,))])
+def test_noise_and_clips_have_one_norm(kind, norms):
+    """Ghost clipping reads the module's own norm, clips per layer a list of them."""
+    data = torch.utils.data.TensorDataset(torch.randn(N, 3), torch.randn(N, 1))
+    module, own = torch.nn.Linear(3, 1), {"clipping": "per_layer", "max_grad_norm": [0.3, 0.4]}
+    ghost = {"grad_sample_mode": "ghost", "criterion": torch.nn.MSELoss(), "max_grad_norm": 0.5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = opacus.PrivacyEngine(accountant="lastiterate")
+        module, steps, *rest, loader = engine.make_private(
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(data, batch_size=BATCH),
+            noise_multiplier=Z,
+            **(ghost if kind == "ghost" else own),
+        )
+    loss = (*rest, torch.nn.functional.mse_loss)[0]
+    engine.accountant.watch(loader)
+
+    for norm in norms:
+        assert engine.get_epsilon(DELTA) >= 0
+        steps.max_grad_norm = norm
+        for x, y in loader:
+            steps.zero_grad()
+            loss(module(x), y).backward()
+            steps.step()
+    with pytest.raises(InputError, match="noise was added in units of another norm"):
+        engine.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_kept_state_knows_how_its_batches_were_drawn(poisson):
+    """Steps of whole passes that go on with Poisson batches would be taken for Poisson ones."""
+    engine, steps, loader = private(poisson=poisson, passes=0)
+    engine.accountant.watch(loader)
+    train(use_once, loader, steps)
+    first, second = OpacusAccountant(), OpacusAccountant()
+    other = private(poisson=not poisson, passes=0)[2]
+    second.watch(other)
+    for resume in (
+        lambda: first.load_state_dict(engine.accountant.state_dict()) or first.watch(other),
+        lambda: second.load_state_dict(engine.accountant.state_dict()),
+    ):
+        with pytest.raises(InputError, match="must draw as the one that was watched before"):
+            resume()
+    first.watch(loader)
+    assert first.curve().epsilon(DELTA) == engine.accountant.curve().epsilon(DELTA)
+
+
+def test_lengths_that_opacus_rounds_down_are_taken():
+    """1 / (1 / 93) is less than 93: Opacus counts a rate of 1/92 there, which is more."""
+    loader = private(passes=0, batch=1)[2]
+    assert describe_loader(loader).rates == {1 / 60}
+    loader.batch_sampler.sample_rate = 1 / 93
+    assert replace(describe_loader(loader), batches=92).rates == {1 / 93, 1 / 92}
+
+
 def test_stages_that_shuffle_have_an_engine_each():
     first, second = (private(poisson=False, passes=0, batch=size) for size in (6, 12))
     for engine, _, loader in (first, second):
         engine.accountant.watch(loader)
         step_by(engine.accountant, 1 / len(loader), loader)
-    with pytest.raises(InputError, match="Reshuffled, got 'Poisson'; use an engine for each"):
+    with pytest.raises(
+        InputError, match="whole passes, got 'Poisson batches'; use an engine for each"
+    ):
         first[0].accountant.watch(private(passes=0)[2])
     together = li.curves.compose(first[0].accountant.curve(), second[0].accountant.curve())
     one = full_curve([(Z, 0.1, 10)], 10)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from opacus.accountants.accountant import IAccountant
 from opacus.accountants.registry import register_accountant
-from opacus.optimizers import AdaClipDPOptimizer
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
@@ -44,6 +44,11 @@ History = list[tuple[float, float, int]]
 SEVERAL = "may be in several that are added up"
 COMPOSED = "li.curves.compose(first.accountant.curve(), second.accountant.curve())"
 """How the curves of two engines are added up."""
+OTHER_RATE = "must be the one whose batches are read: they were drawn at a larger rate than counted"
+OTHER_NORM = (
+    "must keep its clipping norm: noise was added in units of another norm than records were "
+    "clipped to"
+)
 
 
 class OpacusAccountant(IAccountant):
@@ -81,6 +86,9 @@ class OpacusAccountant(IAccountant):
         self._rates = set[float]()  # of Poisson loaders that were watched
         self._counts = list[BatchCount]()  # of passes whose batches a next step may use
         self._optimizer: Any = None
+        self._norm: Any = None  # the clipping norm of the step before
+        self._shuffled: bool | None = None  # whether batches are Poisson ones, if it is known
+        self._miscounted = ""  # what was wrong with a step of the optimizer
         self._unseen = 0  # steps that were made while no loader was watched
         self.added_up = False  #: whether a step was made with several batches
         self.repeated = False  #: whether a step was made without a batch of its own
@@ -93,19 +101,24 @@ class OpacusAccountant(IAccountant):
 
         Where one engine trains in several stages, watch the Poisson loader of each.
         """
-        drawn, before = describe_loader(data_loader), self._drawn
-        if before is not None and before.shuffled != drawn.shuffled:
-            raise InputError(
-                "data_loader",
-                f"must draw as the one that was watched before, {type(before.batching).__name__}",
-                type(drawn.batching).__name__,
-                f"use an engine for each: {COMPOSED}",
-            )
+        drawn = describe_loader(data_loader)
+        self._check_same(drawn.shuffled)
         self._drawn = drawn
         count_batches(data_loader, drawn.shuffled, self._begin_pass)
         if not drawn.shuffled:
-            self._rates.add(drawn.rate)
+            self._rates |= drawn.rates
         return self
+
+    def _check_same(self, shuffled: bool) -> None:
+        """Refuse Poisson batches after others, and others after them."""
+        if self._shuffled not in (None, shuffled):
+            raise InputError(
+                "data_loader",
+                f"must draw as the one that was watched before, {_kind(self._shuffled)}",
+                _kind(shuffled),
+                f"use an engine for each: {COMPOSED}",
+            )
+        self._shuffled = shuffled
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Return what the optimiser of ``make_private`` calls before every step.
@@ -125,10 +138,21 @@ class OpacusAccountant(IAccountant):
                     'give make_private clipping="flat", or another accountant',
                 )
             self._optimizer = optimizer
+            self._compare_norms(optimizer)
             self.added_up = self.added_up or optimizer.accumulated_iterations > 1
             count(optimizer)
 
         return check_and_count
+
+    def _compare_norms(self, optimizer: Any) -> None:
+        """Note a clipping norm that noise follows and clips do not: only a step that clips and adds
+        noise at once has one norm for both."""
+        norms = getattr(optimizer, "max_grad_norms", ())
+        before, self._norm = self._norm, (optimizer.max_grad_norm, *norms)
+        at_once = type(optimizer) is DPOptimizer and not optimizer._is_last_step_skipped
+        larger = math.hypot(*norms) > optimizer.max_grad_norm * (1 + 1e-6)  # in single precision
+        if larger or (before not in (None, self._norm) and not at_once):
+            self._miscounted = OTHER_NORM
 
     def _begin_pass(self, begun: BatchCount) -> None:
         overlapping = any(count.open and not count.exhausted for count in self._counts)
@@ -142,8 +166,9 @@ class OpacusAccountant(IAccountant):
             self.added_up = True
         self._counts.append(begun)
 
-    def _use_batch(self) -> None:
-        """Compare a step with the batches that were drawn for it: it must have one of its own."""
+    def _use_batch(self, rate: float) -> None:
+        """Compare a step with the batches that were drawn for it: it must have one of its own, at
+        the rate that is counted."""
         left = [count for count in self._counts if count.unused]
         used = [count for count in left if count.open] or left
         if not used:
@@ -151,12 +176,23 @@ class OpacusAccountant(IAccountant):
         elif len(used) > 1 or used[0].unused > 1 + used[0].ahead:
             self.added_up = True
         for count in used:
+            if count.rate > rate + 1e-9:
+                self._miscounted = OTHER_RATE
             count.unused -= 1
             count.steps += 1
         self._counts = [count for count in self._counts if count.open or count in used]
 
     def check_steps(self) -> None:
-        """Refuse steps that were made with several batches, or without a batch of their own."""
+        """Refuse steps with several batches, without a batch of their own, at another rate or with
+        another clipping norm than is counted."""
+        if self._miscounted:
+            raise InputError(
+                "optimizer and data_loader" if self._miscounted == OTHER_RATE else "optimizer",
+                self._miscounted,
+                None,
+                "train every stage with the optimizer and the loader of one make_private, and an "
+                f"engine for each clipping norm: {COMPOSED}",
+            )
         if self.added_up:
             raise InputError(
                 "data_loader",
@@ -180,7 +216,7 @@ class OpacusAccountant(IAccountant):
         if self._drawn is None:
             self._unseen += 1
         else:
-            self._use_batch()
+            self._use_batch(sample_rate)
         if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
             noise_multiplier, sample_rate, steps = self.history.pop()
             self.history.append((noise_multiplier, sample_rate, steps + 1))
@@ -236,7 +272,7 @@ class OpacusAccountant(IAccountant):
         drawn = self._drawn
         check_rates(
             self.history,
-            {drawn.rate} if drawn.shuffled else self._rates,
+            drawn.rates if drawn.shuffled else self._rates,
             "watch the loader that make_private returned, of every stage of the training, and take "
             f"a step with every batch: a record {SEVERAL}. Stages that shuffle need an engine "
             f"each: {COMPOSED}",
@@ -254,12 +290,19 @@ class OpacusAccountant(IAccountant):
         state["added_up"] = self.added_up
         state["repeated"] = self.repeated
         state["unseen"] = self._unseen
+        state["shuffled"] = self._shuffled
+        state["miscounted"] = self._miscounted
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Resume from a state of ``state_dict``."""
+        passes = list(state_dict.get("passes", ()))
+        shuffled = state_dict.get("shuffled", True if passes else None)
+        if shuffled is not None:
+            self._check_same(bool(shuffled))
         super().load_state_dict(state_dict)
-        self.passes = list(state_dict.get("passes", ()))
+        self.passes = passes
+        self._miscounted = str(state_dict.get("miscounted", ""))
         self.added_up = bool(state_dict.get("added_up", False))
         self.repeated = bool(state_dict.get("repeated", False))
         self._unseen = int(state_dict.get("unseen", len(self)))
@@ -271,6 +314,10 @@ class OpacusAccountant(IAccountant):
     def mechanism(cls) -> str:
         """Return the name in Opacus' registry."""
         return MECHANISM
+
+
+def _kind(shuffled: bool | None) -> str:
+    return "batches of whole passes" if shuffled else "Poisson batches"
 
 
 def poisson_curve(history: History) -> Curve:
@@ -419,7 +466,7 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
     if steps is None:
         check_rates(
             history,
-            {drawn.rate},
+            drawn.rates,
             "a run has one batch size, and one step for each batch: describe every stage with its "
             "own optimizer, data_loader and steps=, and compose the curves of their certificates",
         )

@@ -42,9 +42,11 @@ class Drawn:
         return not isinstance(self.batching, Poisson)
 
     @property
-    def rate(self) -> float:
-        """The rate that Opacus counts for one step with one batch."""
-        return self.batching.rate if isinstance(self.batching, Poisson) else 1 / self.batches
+    def rates(self) -> set[float]:
+        """The rates that Opacus counts for one step with one batch: 1 / len(data_loader), whose
+        length it rounds down."""
+        rate = self.batching.rate if isinstance(self.batching, Poisson) else 0.0
+        return {1 / self.batches} if not rate else {rate, max(rate, 1 / self.batches)}
 
 
 def check_rates(history: Any, known: set[float], remedy: str) -> None:
@@ -89,6 +91,7 @@ class Reader:
             self.count.exhausted = True
             raise
         self.count.unused += 1
+        self.count.rate = max(self.count.rate, self._watched.rate())
         return batch
 
 
@@ -99,6 +102,7 @@ class BatchCount:
 
     reader: weakref.ref[Reader]
     ahead: int
+    rate: float = 0.0  # the largest of its Poisson batches
     unused: int = 0
     steps: int = 0
     exhausted: bool = False
@@ -111,11 +115,13 @@ class BatchCount:
 
 @dataclass(eq=False)
 class Watched:
-    """Who counts the batches of a loader; ``alone``: a pass gives no batch after another began."""
+    """Who counts the batches of a loader; ``alone``: a pass gives no batch after another began;
+    ``rate``: that of a Poisson batch, which somebody may change while they are drawn."""
 
     listeners: list[Callable[[BatchCount], None]]
     ahead: int
     alone: bool
+    rate: Callable[[], float]
     latest: BatchCount | None = None
 
     def begin(self, reader: Reader) -> BatchCount:
@@ -152,7 +158,8 @@ def count_batches(loader: Any, alone: bool, listener: Callable[[BatchCount], Non
     if not isinstance(sampler, WatchedPoisson | WatchedBatches):
         poisson = isinstance(sampler, UniformWithReplacementSampler)
         sampler.__class__ = WatchedPoisson if poisson else WatchedBatches
-        sampler.watched = Watched([], loader.num_workers * (loader.prefetch_factor or 0), alone)
+        ahead = loader.num_workers * (loader.prefetch_factor or 0)
+        sampler.watched = Watched([], ahead, alone, lambda: getattr(sampler, "sample_rate", 0.0))
     if listener not in sampler.watched.listeners:
         sampler.watched.listeners.append(listener)
 
