@@ -100,7 +100,7 @@ def cell(
             adjacency=adjacency,
             loss=described,
             release=release,
-            update=None if update is None else UPDATES[update],
+            optimizer=None if update is None else UPDATES[update],
         )
         found = li.account(run)
     except InputError as error:

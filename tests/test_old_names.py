@@ -34,8 +34,28 @@ def test_old_arguments_and_attributes_of_a_run():
     network = {**usual, "loss": li.KnownConstants(), "clip": 1.0}
     with pytest.warns(DeprecationWarning, match="called augmentation"):
         assert li.Run(**network, record_draws=draws).augmentation == draws
+    with pytest.warns(DeprecationWarning, match="called optimizer"):
+        old = li.Run(**usual, update=li.HeavyBall(0.5))
+    assert old == li.Run(**usual, optimizer=li.HeavyBall(0.5))
+    with pytest.warns(DeprecationWarning, match="Run.update is called optimizer"):
+        assert old.update == li.HeavyBall(0.5)
+    with pytest.warns(DeprecationWarning, match="called probability_calibration"):
+        old = li.Run(**usual, calibration=li.AssumedSlope(0.5))
+    assert old == li.Run(**usual, probability_calibration=li.AssumedSlope(0.5))
+    with pytest.warns(DeprecationWarning, match="Run.calibration is called probability_"):
+        assert old.calibration == li.AssumedSlope(0.5)
     with pytest.raises(li.InputError, match="prelude"):
         li.Run(**usual, prelude=(li.UnitRows(),), preprocessing=(li.SquareRoots(),))
+
+
+def test_evidence_had_another_name():
+    run = li.Run(n=100, steps=9, step_size=0.5, loss=li.Logistic(), noise=li.NoiseMultiplier(9.0))
+    with pytest.warns(DeprecationWarning, match=r"account\(at_least=\) is called min_evidence"):
+        old = li.account(run, at_least=li.Evidence.ASSUMED)
+    assert old == li.account(run, min_evidence=li.Evidence.ASSUMED) != li.account(run)
+    with pytest.warns(DeprecationWarning, match="at_least is called min_evidence"):
+        assert old.at_least is li.Evidence.ASSUMED
+    assert old.to_dict(1e-5)["at_least"] == "ASSUMED"
 
 
 def test_files_keep_their_keys_and_types():
@@ -60,6 +80,7 @@ def test_files_keep_their_keys_and_types():
     body = json.loads(network.to_json())
     assert body["loss"]["type"] == "Abstract" and body["method"]["type"] == "Descent"
     assert body["record_draws"]["type"] == "RecordDraws" and body["prelude"] == []
+    assert body["update"] is None and body["calibration"] is None
     assert json.loads(perturbed.to_json())["method"]["type"] == "PerturbedMinimiser"
     with pytest.raises(li.InputError, match="unknown"):
         li.Run.from_dict(body | {"loss": {"type": "KnownConstants"}})

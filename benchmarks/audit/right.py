@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator) -> li.Run | None:
         "batching": batching,
         "adjacency": one("zero-out", "replace-one"),
         "release": one("last", "last", "all"),
-        "update": one(None, None, li.Nesterov(), li.HeavyBall(0.5), li.Adam()),
+        "optimizer": one(None, None, li.Nesterov(), li.HeavyBall(0.5), li.Adam()),
         "clip": float(rng.uniform(0.3, 2)) if kind == "network" else one(None, 0.7),
     }
     if kind != "network":

@@ -26,7 +26,9 @@ def ours(batching: type, epsilon: float, passes: int, *, release: str = "last") 
         loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)),
     )
     run = replace(run, release=release)
-    return li.calibrate(run, epsilon=epsilon, delta=DELTA, at_least=li.Evidence.ASSUMED).run.noise.z
+    return li.calibrate(
+        run, epsilon=epsilon, delta=DELTA, min_evidence=li.Evidence.ASSUMED
+    ).run.noise.z
 
 
 def main(path: Path) -> None:

@@ -41,7 +41,7 @@ def main() -> None:
         noise=li.NoiseMultiplier(Z),
         batching=li.Cyclic(BATCH),
         loss=li.Softmax(classes=K, row_norm=ROW_NORM, ridge=RIDGE),
-        update=li.Nesterov() if mode == "charged" else None,
+        optimizer=li.Nesterov() if mode == "charged" else None,
     )
     answer_bursts(
         {

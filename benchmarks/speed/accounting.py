@@ -71,7 +71,7 @@ def by_child(child: Child, **question: object) -> Callable[[float], Timed]:
 
 def every_closed_form(run: li.Run) -> float:
     """Account the run and evaluate the epsilon of every theorem that applies; the best one."""
-    certificate = li.account(run, at_least=ASSUMED)
+    certificate = li.account(run, min_evidence=ASSUMED)
     for verdict in certificate.verdicts:
         if isinstance(verdict.result, Applies):
             certificate.curve(verdict).epsilon(DELTA)
@@ -117,7 +117,7 @@ def asked(
 
 def noise(run: li.Run) -> float:
     """The calibrated noise: its multiplier, or the factor on a schedule."""
-    found = li.calibrate(run, epsilon=EPSILON, delta=DELTA, at_least=ASSUMED).run
+    found = li.calibrate(run, epsilon=EPSILON, delta=DELTA, min_evidence=ASSUMED).run
     return found.first_noise / run.first_noise
 
 

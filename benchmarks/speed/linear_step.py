@@ -237,7 +237,7 @@ def main() -> None:
         (f"batch {BATCH} in public order", run, BATCH, 200, rounds),
         ("full batch", full, N, 5, max(3, rounds // 3)),
     ):
-        charged = replace(described, update=li.Nesterov())
+        charged = replace(described, optimizer=li.Nesterov())
         drawn = replace(run, batching=li.Poisson(BATCH / N))
         poisson = (
             {}

@@ -143,7 +143,7 @@ def own(prepared: Prepared, epsilon: float, seed: int, **more: Any) -> Fit:
             "plan": model.choice_.best.name
             if model.choice_ is not None
             else "objective-perturbation",
-            "calibrated": run.calibration is not None,
+            "calibrated": run.probability_calibration is not None,
         }
     )
 

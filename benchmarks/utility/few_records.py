@@ -45,10 +45,10 @@ def main() -> None:
     lost: dict[str, list[tuple[float, float]]] = {name: [] for name in PLANS}
     for task, epsilon, x, y in problems(int(sys.argv[1]) if len(sys.argv) > 1 else 40):
         for plan in consider(task, epsilon=epsilon, delta=1e-5).plans:
-            factor = plan.certificate.run.calibration
+            factor = plan.certificate.run.probability_calibration
             if plan.name not in PLANS or not isinstance(factor, AssumedSlope):
                 continue
-            run, found = replace(plan.certificate.run, calibration=None), []
+            run, found = replace(plan.certificate.run, probability_calibration=None), []
             for seed in range(SEEDS):
                 given = np.asarray(
                     scores(

@@ -73,7 +73,7 @@ def measured(
         "mean": float(np.mean(found)),
         "sd": float(np.std(found)),
         "seconds": float(np.median(taken)),
-        "calibration": calibrating,
+        "probability_calibration": calibrating,
     }
 
 

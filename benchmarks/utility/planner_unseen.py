@@ -50,7 +50,7 @@ def fixed(asked: Asked) -> Iterator[li.Run]:
             steps=steps,
             clip=asked.clip,
             noise=asked.composition_noise(steps),
-            update=li.HeavyBall(momentum),
+            optimizer=li.HeavyBall(momentum),
         )
     yield next(run for run in whitened_families.plan_whitened(asked) if run.steps == 128)
     with patch.object(whitened_families, "PASSES", (20,)):

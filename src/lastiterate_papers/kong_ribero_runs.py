@@ -79,7 +79,7 @@ def trained_composite(work: Work) -> Result:
     passes = work.size(20, 200)
     for name, prox in penalties.items():
         run = composite(1400, 200, passes, classes=10, prox=prox, radius=20.0, noise=1.0)
-        found = li.calibrate(run, epsilon=epsilon, delta=delta, at_least=li.Evidence.ASSUMED)
+        found = li.calibrate(run, epsilon=epsilon, delta=delta, min_evidence=li.Evidence.ASSUMED)
         for private in (True, False):
             used = found.run if private else replace(found.run, noise=li.GradientNoise(0.0))
             said = f"epsilon {epsilon:g}" if private else "without privacy"
@@ -210,7 +210,7 @@ def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]
         neighbours=pair,
         train=train,
         batch_models=500,
-        at_least=li.Evidence.ASSUMED,
+        min_evidence=li.Evidence.ASSUMED,
     )
     return report.lower, report.upper, report.refuted
 

@@ -24,9 +24,9 @@ def counted(monkeypatch):
         calibration.Certificate,
         "of",
         staticmethod(
-            lambda run, theorems, at_least: (
+            lambda run, theorems, min_evidence: (
                 asked.append(len(theorems)),
-                true(run, theorems, at_least),
+                true(run, theorems, min_evidence),
             )[1]
         ),
     )

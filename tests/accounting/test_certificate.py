@@ -60,7 +60,9 @@ def test_one_run_under_the_adjacencies():
     poisson = replace(RUN, batching=li.Poisson(0.1), adjacency="add-remove")
     assert li.account(poisson).replace_one_epsilon(1e-6) == float("inf"), "no conversion is claimed"
     given = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
-    abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=ASSUMED)
+    abstract = li.account(
+        replace(RUN, loss=given, noise=li.GradientNoise(0.1)), min_evidence=ASSUMED
+    )
     assert abstract.with_adjacency("replace-one") is None
     split = abstract.curve(abstract.best(1e-6)).replace_one_curve().epsilon(1e-6)
     assert abstract.replace_one_epsilon(1e-6) == split < abstract.group(2, 1e-6), (
@@ -71,8 +73,8 @@ def test_one_run_under_the_adjacencies():
 def test_evidence_decides():
     loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, loss=loss)
-    assert li.account(run).best(1e-6) is None and "at_least" in li.account(run).why_not()
-    assumed = li.account(run, at_least=ASSUMED)
+    assert li.account(run).best(1e-6) is None and "min_evidence" in li.account(run).why_not()
+    assumed = li.account(run, min_evidence=ASSUMED)
     assert assumed.best(1e-6).theorem.name == "shifted-interpolation-permuted"
     assert any("conditional on" in text for text in assumed.all_caveats())
     clipped = li.account(replace(run, clip=0.5))
@@ -86,7 +88,7 @@ def test_between_equals_the_theorem_that_assumes_least():
     """Full batches of a convex loss: every closed form says the same, up to the last digits."""
     flat = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, batching=li.FullBatch(), noise=li.GradientNoise(0.01), loss=flat)
-    found = li.account(run, at_least=ASSUMED)
+    found = li.account(run, min_evidence=ASSUMED)
     equal = [
         r
         for r in found.rows(1e-6)
@@ -97,14 +99,16 @@ def test_between_equals_the_theorem_that_assumes_least():
     }
     assert found.best(1e-6).theorem.name == "composition-gdp"
     curved = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
-    contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=ASSUMED)
+    contracting = li.account(
+        replace(run, loss=curved, noise=li.Langevin(0.01)), min_evidence=ASSUMED
+    )
     assert contracting.best(1e-6).theorem.name == "shifted-interpolation", (
         "not sgld-strongly-convex-batch"
     )
 
 
 def test_release_all_and_momentum_fall_back_to_composition():
-    for change in ({"release": "all"}, {"update": li.Nesterov()}):
+    for change in ({"release": "all"}, {"optimizer": li.Nesterov()}):
         found = li.account(replace(RUN, **change))
         assert {v.theorem.family for v in found.certifying} == {"composition"}
 
@@ -203,7 +207,7 @@ def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
         noise=li.Langevin(1.0),
         loss=li.KnownConstants(facts),
     )
-    found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=ASSUMED)
+    found = li.calibrate(run, epsilon=0.01, delta=1e-6, min_evidence=ASSUMED)
     assert found.lower(1e-6) <= found.epsilon(1e-6) <= 0.01
     assert found.run.loss.facts().log_sobolev is None
 
@@ -316,7 +320,7 @@ def test_unknown_theorems_and_short_reprs():
 
 def test_what_an_answer_is_conditional_on_is_explained():
     loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
-    text = li.account(replace(RUN, loss=loss), at_least=ASSUMED).explain(1e-6)
+    text = li.account(replace(RUN, loss=loss), min_evidence=ASSUMED).explain(1e-6)
     assert "Conditional on: " in text and "lipschitz given by the caller (1)" in text
     assert "onditional" not in li.account(RUN).explain(1e-6)
 
@@ -365,20 +369,20 @@ def test_curvature_of_the_records_does_not_survive_zeroing_several():
         RUN, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.5))
     )
     assert "shifted-interpolation-permuted" in {
-        v.theorem.name for v in li.account(stated, at_least=ASSUMED).certifying
+        v.theorem.name for v in li.account(stated, min_evidence=ASSUMED).certifying
     }
     for own, holds in (
         (stated, False),
         (replace(stated, loss=li.Logistic(row_norm=1.0, ridge=0.5)), True),
     ):
-        found = li.account(replace(own, rows_per_unit=2), at_least=ASSUMED)
+        found = li.account(replace(own, rows_per_unit=2), min_evidence=ASSUMED)
         reason = found.verdict("shifted-interpolation-permuted").result
         assert isinstance(reason, Applies if holds else Fails)
         assert holds or "with some of them zeroed" in reason.reasons[0]
         assert found.verdict("composition-gdp") in found.certifying, (
             "charges every step, whatever curves"
         )
-        one = li.account(own, at_least=ASSUMED)
+        one = li.account(own, min_evidence=ASSUMED)
         assert one.group(2, 1e-6) == pytest.approx(found.epsilon(1e-6), rel=1e-9)
 
 
@@ -399,7 +403,7 @@ def test_what_groups_are_promised_needs_no_stated_curvature(noise, facts):
     bare = replace(
         run, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0))
     )
-    given, without = li.account(run, at_least=ASSUMED), li.account(bare, at_least=ASSUMED)
+    given, without = li.account(run, min_evidence=ASSUMED), li.account(bare, min_evidence=ASSUMED)
     refused = [v.theorem.name for v in given.certifying if not v.groups(run)]
     for verdict in given.certifying:
         if verdict.groups(run):

@@ -53,7 +53,7 @@ MUTANTS = [backwards, shorter, other_sign, not_decaying, forgotten, late]
     "change",
     [
         {},
-        {"update": li.HeavyBall(0.5), "batching": li.FullBatch()},
+        {"optimizer": li.HeavyBall(0.5), "batching": li.FullBatch()},
         {"noise": li.Correlated(1.0, 5), "batching": li.BallsInBins(2)},
         {"noise": li.Correlated(1.0, 1, decay=0.9)},
     ],

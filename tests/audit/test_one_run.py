@@ -38,7 +38,7 @@ RIGHT = {
     "cyclic": {"batching": li.Cyclic(80)},
     "permuted": {"batching": li.Permuted(80)},
     "poisson": {"batching": li.Poisson(0.2), "adjacency": "add-remove", "clip": 1.0},
-    "momentum, in a ball": {"update": li.Nesterov(), "domain": BALL},
+    "momentum, in a ball": {"optimizer": li.Nesterov(), "domain": BALL},
     "logistic": {"loss": li.Logistic(row_norm=1.0, ridge=0.1)},
     "softmax": {"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1, intercept=0.0)},
     "all iterates": {"release": "all"},

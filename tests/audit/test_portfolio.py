@@ -246,7 +246,7 @@ def test_estimators_are_attacked_as_a_whole(patched):
 
 def test_laws_of_drawn_batches(patched):
     run = replace(
-        RUN, batching=li.RandomAllocation(2), update=li.Nesterov(), start=li.GaussianStart(0.1)
+        RUN, batching=li.RandomAllocation(2), optimizer=li.Nesterov(), start=li.GaussianStart(0.1)
     )
     assert compare(run, seed=3).holds
     for patch in batching.ONE_DRAW:
@@ -257,7 +257,7 @@ def test_laws_of_drawn_batches(patched):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"calibration": li.Calibration(9.0, 1), "loss": li.Logistic()},
+        {"probability_calibration": li.Calibration(9.0, 1), "loss": li.Logistic()},
         {"rows_per_record": 3, "loss": li.Logistic()},
         {
             "augmentation": li.RecordAugmentation("shaken", 2),

@@ -36,7 +36,7 @@ WIDE = {
     "preprocessing": (li.PrivateCovariance(9.0),),
     "step_size": li.StableSteps((0.3,) * 4),
     "clip": 0.1,
-    "update": li.HeavyBall(0.5),
+    "optimizer": li.HeavyBall(0.5),
 }
 MEASURED = {"preprocessing": (li.TopEigenvalue(9.0),), "step_size": li.RelativeToSmooth(0.5)}
 CASES: dict[str, list[tuple[str, dict]]] = {
@@ -78,14 +78,14 @@ CASES: dict[str, list[tuple[str, dict]]] = {
         ("NuclearNorm", {"prox": li.penalties.NuclearNorm(0.1)}),
     ],
     "start": [("Fixed", {"steps": 5}), ("GaussianStart", {"start": li.GaussianStart(1.0)})],
-    "update": [
-        ("HeavyBall", {"update": li.HeavyBall(0.5)}),
-        ("Nesterov", {"update": li.Nesterov()}),
-        ("Adam", {"update": li.Adam(), "clip": 1.0}),
+    "optimizer": [
+        ("HeavyBall", {"optimizer": li.HeavyBall(0.5)}),
+        ("Nesterov", {"optimizer": li.Nesterov()}),
+        ("Adam", {"optimizer": li.Adam(), "clip": 1.0}),
         (
             "PostProcessing",
             {
-                "update": li.PostProcessing("mine"),
+                "optimizer": li.PostProcessing("mine"),
                 "step_size": 1.0,
                 "clip": 1.0,
                 "loss": li.KnownConstants(li.LossFacts()),
@@ -127,9 +127,9 @@ CASES: dict[str, list[tuple[str, dict]]] = {
         ("NoisyCount", {"counts": (li.NoisyCount(5.0, 6),), "loss": CLASSES}),
         ("NoisyGroups", {"counts": (li.NoisyGroups(5.0, 6, ("a", "b")),), "loss": CLASSES}),
     ],
-    "calibration": [
-        ("Calibration", {"calibration": li.Calibration(9.0, 1), "loss": CLASSES}),
-        ("AssumedSlope", {"calibration": li.AssumedSlope(0.5), "loss": CLASSES}),
+    "probability_calibration": [
+        ("Calibration", {"probability_calibration": li.Calibration(9.0, 1), "loss": CLASSES}),
+        ("AssumedSlope", {"probability_calibration": li.AssumedSlope(0.5), "loss": CLASSES}),
     ],
     "augmentation": [
         (
@@ -218,7 +218,11 @@ def test_every_described_part_is_executed_or_named(
         with pytest.raises(ZeroDivisionError):
             shown(found.run)
         return
-    plain = replace(found.run, calibration=None) if field == "calibration" else RUN
+    plain = (
+        replace(found.run, probability_calibration=None)
+        if field == "probability_calibration"
+        else RUN
+    )
     one, two = shown(found.run), shown(plain)
     assert one.shape != two.shape or not np.allclose(one, two, rtol=1e-6), "it is executed"
 
@@ -311,7 +315,7 @@ def test_a_network_that_releases_all_iterates_is_the_one_that_is_attacked() -> N
         noise=li.NoiseMultiplier(4.0),
         batching=li.Permuted(2),
         release="all",
-        update=li.Adam(),
+        optimizer=li.Adam(),
     )
     pair = networks.families(run)[0]
     features, target = pair.with_record.features, pair.with_record.target

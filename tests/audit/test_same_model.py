@@ -27,7 +27,7 @@ CORRELATED = li.Run(
     step_size=0.3,
     noise=li.Correlated(0.01, 20),
     batching=li.Cyclic(250),
-    update=li.HeavyBall(0.9),
+    optimizer=li.HeavyBall(0.9),
     loss=li.Softmax(classes=3),
     clip=0.1,
 )

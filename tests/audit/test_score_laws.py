@@ -84,7 +84,7 @@ def test_moves_are_those_of_all_batches_that_can_be_drawn(batching, adjacency, a
 def test_the_trainer_moves_its_scores_so():
     """Without noise every score is one of those that are listed, momentum included; fewer would
     leave some out."""
-    run = replace(RUN, steps=2, update=li.HeavyBall(0.3), noise=li.GradientNoise(0.0))
+    run = replace(RUN, steps=2, optimizer=li.HeavyBall(0.3), noise=li.GradientNoise(0.0))
     pair = worst_case(replace(run, noise=li.GradientNoise(1.0)))
     scores = execute(run, pair.with_record, Trainer(run).fit_many, keys_from_seed(1, 400)).reshape(
         400, -1
@@ -212,11 +212,11 @@ def test_where_others_bring_a_secret_of_their_own_nothing_is_taken_for_known():
     for changes in (
         {"domain": li.domains.Ball(1.0)},
         {"method": li.TailAverage(0.5)},
-        {"update": li.HeavyBall(0.99)},
+        {"optimizer": li.HeavyBall(0.99)},
         {"preprocessing": (li.PrivateMean(9.0, 1.0),)},
     ):
         run = replace(
-            RUN, **({"step_size": 1.9, "steps": 9} if "update" in changes else {}), **changes
+            RUN, **({"step_size": 1.9, "steps": 9} if "optimizer" in changes else {}), **changes
         )
         assert find_score_laws(run, worst_case(run), "projection") is None, changes
 

@@ -61,8 +61,8 @@ POWER = {
         {"batching": li.FixedSize(2), "adjacency": "replace-one"} | FEW,
         20_000,
     ),
-    "nesterov": ({"update": li.Nesterov()} | TWO, 20_000),
-    "heavy ball": ({"update": li.HeavyBall(0.5)} | TWO, 20_000),
+    "nesterov": ({"optimizer": li.Nesterov()} | TWO, 20_000),
+    "heavy ball": ({"optimizer": li.HeavyBall(0.5)} | TWO, 20_000),
     "replace-one": ({"adjacency": "replace-one"}, 20_000),
     "in a ball": ({"domain": li.domains.Ball(2.0)}, 20_000),
     "decaying steps": ({"step_size": li.InverseDecay(1.0, 0.5)}, 20_000),
@@ -109,12 +109,12 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
         run, train=Trainer(replace(run, noise=run.noise.scale_by(0.5))).fit_many, **settings
     )
     assert halved.refuted and halved.verdict == BUG, halved.rates
-    if not {"batching", "update"} & changes.keys():
+    if not {"batching", "optimizer"} & changes.keys():
         return
     data, size = worst_case(run).with_record, min(trials // 10, 4000)
     many = train_in_batches(run, data, Trainer(run).fit_many, keys_from_seed(5, 1), size)[0]
     one = li.train(
-        run, (data.features, data.target), seed=5, at_least=li.Evidence.ASSUMED
+        run, (data.features, data.target), seed=5, min_evidence=li.Evidence.ASSUMED
     ).released.weights
     np.testing.assert_allclose(one, many, rtol=1e-6, atol=1e-9 * np.abs(many).max())
 

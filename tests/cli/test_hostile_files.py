@@ -86,7 +86,7 @@ def test_predict_uses_no_model_whose_files_do_not_fit(model, tmp_path, name, cha
 
 def test_verify_says_on_what_condition_a_certificate_holds(tmp_path):
     loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
-    certificate = li.account(replace(RUN, loss=loss), at_least=li.Evidence.ASSUMED)
+    certificate = li.account(replace(RUN, loss=loss), min_evidence=li.Evidence.ASSUMED)
     path = tmp_path / "certificate.json"
     path.write_text(certificate.to_json(1e-5))
     code, out, _ = call("verify", path)

@@ -121,7 +121,7 @@ def test_what_the_table_says_is_what_the_command_line_reads(python: str, read):
     name, wanted = {
         flags.parse_batching: ("batching", "--batch"),
         flags.start: ("start", "--start"),
-        flags.update: ("update", "--momentum"),
+        flags.update: ("optimizer", "--momentum"),
     }[read]
     flag, _, words = translate_to_flags(f"{name}={plain}").partition(" ")
     assert flag == wanted and read(words) == part

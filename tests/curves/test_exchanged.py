@@ -66,7 +66,7 @@ def test_poisson_batches():
         batching=li.Poisson(0.02),
         loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
-    found = li.account(run, at_least=li.Evidence.ASSUMED)
+    found = li.account(run, min_evidence=li.Evidence.ASSUMED)
     assert found.replace_one_epsilon(1e-5) == pytest.approx(best, rel=1e-6)
 
 

@@ -157,7 +157,7 @@ def test_the_glossary_has_the_words_of_descriptions():
         "prox",
         "start",
         "clip",
-        "update",
+        "optimizer",
         "method",
         "preprocessing",
         "release",
@@ -167,7 +167,7 @@ def test_the_glossary_has_the_words_of_descriptions():
         "rows_per_unit",
         "rows_per_record",
         "counts",
-        "calibration",
+        "probability_calibration",
         "augmentation",
     }
     assert {field.name for field in dataclasses.fields(Run)} <= words, (

@@ -90,17 +90,17 @@ def fit(run, X, y, noise, theta=None, batches=None):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else batches[k]
         point = (
-            theta + k / (k + 3) * (theta - before) if isinstance(run.update, Nesterov) else theta
+            theta + k / (k + 3) * (theta - before) if isinstance(run.optimizer, Nesterov) else theta
         )
         g = (
             gradient(loss, run.clip, point, X[at], y[at]) / b
             + loss.ridge * point
             + run.noise_stds[k] * noise[k]
         )
-        velocity = run.update.beta * velocity + g if isinstance(run.update, HeavyBall) else g
-        if isinstance(run.update, Adam):
+        velocity = run.optimizer.beta * velocity + g if isinstance(run.optimizer, HeavyBall) else g
+        if isinstance(run.optimizer, Adam):
             gradients.append(g)
-            velocity = adam(run.update, np.array(gradients), run.noise_stds)
+            velocity = adam(run.optimizer, np.array(gradients), run.noise_stds)
         moved = prox(run.prox, run.step_sizes[k], point - run.step_sizes[k] * velocity)
         before, theta = theta, project(run.domain, moved)
         out.append(theta)
@@ -129,7 +129,7 @@ def adam(rule, gradients, stds):
 def quadratic_law(run, X, y, batches=None):
     """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in
     public order, or the given records at every step."""
-    assert isinstance(run.loss, HuberRidge) and run.update is None
+    assert isinstance(run.loss, HuberRidge) and run.optimizer is None
     X = np.column_stack((X, np.full(len(X), run.loss.intercept)))
     d, b = X.shape[1], run.divisor
     std = getattr(run.start, "std", 0.0)

@@ -41,7 +41,7 @@ CELLS = list(
         [
             {},
             {"batching": li.Cyclic(7), "domain": li.domains.Ball(0.3)},
-            {"batching": li.Permuted(7), "update": li.Adam()},
+            {"batching": li.Permuted(7), "optimizer": li.Adam()},
             {"batching": li.RandomAllocation(6)},
         ],
         AVERAGES,

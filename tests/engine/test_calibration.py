@@ -200,7 +200,7 @@ def moved_squared(run, weights, one, others, noisy_key):
         moved.append(
             sum(
                 float(np.square(sums["one", r] - sums["other", r]).sum())
-                for r in range(run.calibration.rounds)
+                for r in range(run.probability_calibration.rounds)
             )
         )
     return max(moved)
@@ -217,9 +217,12 @@ def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacenc
         noise=li.NoiseMultiplier(1.0),
         loss=found.loss,
         adjacency=adjacency,
-        calibration=li.Calibration(0.3),
+        probability_calibration=li.Calibration(0.3),
     )
-    charged = run.calibration.sensitivity(adjacency) / run.calibration.noise_multiplier
+    charged = (
+        run.probability_calibration.sensitivity(adjacency)
+        / run.probability_calibration.noise_multiplier
+    )
     for key in keys_from_seed(
         0, 10
     ):  # six neighbours of each data set: its noise is most of the work
@@ -272,7 +275,7 @@ def described(classes=2, z=1e-3, **more):
             clip=0.3,
             loss=loss,
             noise=li.NoiseMultiplier(0.1),
-            calibration=li.Calibration(z),
+            probability_calibration=li.Calibration(z),
         )
         | more
     )
@@ -287,7 +290,7 @@ def loss_of(run, model, x, y):
 @pytest.mark.parametrize("classes", [2, 4])
 def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
     (x, y), run = made(classes), described(classes)
-    plain = execute(replace(run, calibration=None), x, y, key_from_seed(1))
+    plain = execute(replace(run, probability_calibration=None), x, y, key_from_seed(1))
     model = execute(run, x, y, key_from_seed(1))
     size = len(plain.weights)
 
@@ -308,7 +311,7 @@ def test_noise_alone_neither_turns_answers_around_nor_overflows():
     for key in keys_from_seed(2, 8):
         run = described(z=1e6)
         model = execute(run, x, y, key)
-        plain = execute(replace(run, calibration=None), x, y, key)
+        plain = execute(replace(run, probability_calibration=None), x, y, key)
         assert np.isfinite(model.weights).all()
         slope = model.weights[0, 0] / plain.weights[0, 0]
         assert 0.02 * (1 - 1e-9) <= slope <= 50 * (1 + 1e-9)
@@ -336,7 +339,9 @@ def test_an_absent_record_adds_nothing():
     x[:3], y[:3] = 0, 0
     without = execute(replace(run, n=N), x, y, key_from_seed(4), absent=(0, 1, 2))
     assert not np.array_equal(without.weights, execute(run, x, y, key_from_seed(4)).weights)
-    plain = execute(replace(run, calibration=None), x, y, key_from_seed(4), absent=(0, 1, 2))
+    plain = execute(
+        replace(run, probability_calibration=None), x, y, key_from_seed(4), absent=(0, 1, 2)
+    )
     kept = slice(3, None)
     alone = calibrate_weights(
         run,
@@ -408,7 +413,7 @@ def test_a_unit_adds_the_mean_of_its_rows(monkeypatch):
         loss=loss,
         noise=li.NoiseMultiplier(0.1),
         rows_per_record=3,
-        calibration=li.Calibration(2.0),
+        probability_calibration=li.Calibration(2.0),
     )
     sums = []
     keep = preprocessing.each_sum
@@ -461,7 +466,7 @@ def test_a_public_factor_multiplies_scores_and_changes_no_answer(classes):
     run = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=loss)
     plain, scaled = (
         scores(one, execute(one, x, y, key_from_seed(3)), x)
-        for one in (run, replace(run, calibration=li.AssumedSlope(0.37)))
+        for one in (run, replace(run, probability_calibration=li.AssumedSlope(0.37)))
     )
     np.testing.assert_allclose(scaled, 0.37 * plain, rtol=1e-6)
 

@@ -40,8 +40,8 @@ RUNS = {
     "fixed": li.Run(batching=li.FixedSize(16), **COMMON),
     "poisson": li.Run(batching=li.Poisson(0.2), **COMMON),
     "bins": li.Run(batching=li.BallsInBins(16), **COMMON),
-    "nesterov": li.Run(update=li.Nesterov(), **COMMON),
-    "heavy ball": li.Run(update=li.HeavyBall(0.5), **COMMON),
+    "nesterov": li.Run(optimizer=li.Nesterov(), **COMMON),
+    "heavy ball": li.Run(optimizer=li.HeavyBall(0.5), **COMMON),
     "snapshots": li.Run(
         **COMMON
         | {

@@ -60,7 +60,7 @@ def test_true_constants_survive_and_are_called_tested(loss, claims):
         loss=li.KnownConstants(found.facts),
         clip=None if "lipschitz" in claims else 1.0,
     )
-    assert li.account(run, at_least=li.Evidence.TESTED).epsilon(1e-5) < np.inf
+    assert li.account(run, min_evidence=li.Evidence.TESTED).epsilon(1e-5) < np.inf
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,14 @@ CHANGES = {
     "allocated": {"batching": li.RandomAllocation(6), "clip": 0.3},
     "prox, momentum": {
         "prox": li.penalties.NuclearNorm(0.1),
-        "update": li.Nesterov(),
+        "optimizer": li.Nesterov(),
         "domain": li.domains.Ball(0.4),
     },
-    "adam": {"update": li.Adam(stabiliser=1e-3), "batching": li.RandomAllocation(6), "clip": 0.3},
+    "adam": {
+        "optimizer": li.Adam(stabiliser=1e-3),
+        "batching": li.RandomAllocation(6),
+        "clip": 0.3,
+    },
     "correlated noise": {"noise": li.Correlated(1.0, 5), "batching": li.Cyclic(7), "clip": 0.3},
     "group lasso": {"prox": li.penalties.GroupLasso(0.2), "batching": li.Cyclic(10)},
 }
@@ -376,7 +380,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({}, {}, False),
         ({"smooth": 1.0}, {}, True),
         ({}, {"domain": li.domains.Ball(1.0)}, True),
-        ({"smooth": 1.0}, {"update": li.HeavyBall(0.5)}, False),
+        ({"smooth": 1.0}, {"optimizer": li.HeavyBall(0.5)}, False),
         ({"smooth": 1.0}, {"release": "all"}, False),
     ):
         seen.clear()
@@ -504,7 +508,7 @@ def test_nothing_is_trained_that_nothing_certifies():
         li.train(run, (ONES, Y), model=np.zeros((3, D + 1)), loss=loss)
     assert not calls
     first, weak = np.zeros((3, D + 1)), li.Evidence.ASSUMED
-    assert li.train(run, (ONES, Y), model=first, loss=loss, at_least=weak).params.shape == (
+    assert li.train(run, (ONES, Y), model=first, loss=loss, min_evidence=weak).params.shape == (
         3,
         D + 1,
     )

@@ -33,7 +33,7 @@ PLAIN = li.Run(
     clip=0.7,
     batching=li.RandomAllocation(8),
 )
-RUN = replace(PLAIN, update=li.PostProcessing("mine"))
+RUN = replace(PLAIN, optimizer=li.PostProcessing("mine"))
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -126,7 +126,7 @@ def halved(inner: Rule) -> Rule:
     ids=str,
 )
 def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
-    ours = replace(PLAIN, update=li.Adam(), **change)
+    ours = replace(PLAIN, optimizer=li.Adam(), **change)
     theirs = replace(RUN, **change)
     expected = fit_network(ours, loss, FIRST, (X, Y), key_from_seed(3))
     found = fit_network(theirs, loss, FIRST, (X, Y), key_from_seed(3), optimizer=adam(1.0))
@@ -144,28 +144,30 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
         loss=loss,
         optimizer=adam(0.1),
         seed=1,
-        at_least=li.Evidence.ASSUMED,
+        min_evidence=li.Evidence.ASSUMED,
     )
-    assert model.run.update == li.PostProcessing("an optax transformation")
+    assert model.run.optimizer == li.PostProcessing("an optax transformation")
     assert li.Run.from_json(model.run.to_json()) == model.run
     assert any(
         text.startswith("update: post-processing, stated")
         for text in model.certificate.all_caveats()
     )
-    plain = li.account(known, at_least=li.Evidence.ASSUMED)
+    plain = li.account(known, min_evidence=li.Evidence.ASSUMED)
     assert any(
         plain_updates in v.theorem.assumptions
         for v in plain.verdicts
         if isinstance(v.result, Applies)
     )
-    other = li.account(replace(known, update=li.PostProcessing()), at_least=li.Evidence.ASSUMED)
+    other = li.account(
+        replace(known, optimizer=li.PostProcessing()), min_evidence=li.Evidence.ASSUMED
+    )
     charged = [
         v.theorem
         for v in other.verdicts
         if isinstance(v.result, Applies) and v.theorem.kind == "upper"
     ]
     assert charged and not any(plain_updates in theorem.assumptions for theorem in charged)
-    everything = li.account(replace(known, release="all"), at_least=li.Evidence.ASSUMED)
+    everything = li.account(replace(known, release="all"), min_evidence=li.Evidence.ASSUMED)
     assert other.epsilon(1e-5) == everything.epsilon(1e-5) > plain.epsilon(1e-5)
 
 
@@ -252,7 +254,7 @@ def test_what_is_refused_before_anything_is_trained(refused: str):
 
 
 def test_coupled_decay_is_taken_where_the_run_says_so():
-    run = replace(PLAIN, update=li.PostProcessing("mine", "coupled"))
+    run = replace(PLAIN, optimizer=li.PostProcessing("mine", "coupled"))
     assert (
         li.train(
             run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1, 0.1, apart=False), seed=1
@@ -268,7 +270,7 @@ def test_a_state_that_is_not_0_is_no_decay():
 
     signs = Rule(lambda params: jax.tree.map(lambda p: jnp.full_like(p, 0.1), params), update)
     assert (
-        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.update
+        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.optimizer
         is not None
     )
 
@@ -289,7 +291,7 @@ def test_a_state_that_is_not_0_is_no_decay():
 )
 def test_decay_apart_and_copies_of_parameters_are_no_decay_in_means(optimizer: Any):
     assert (
-        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1).run.update
+        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1).run.optimizer
         is not None
     )
 
@@ -299,7 +301,7 @@ def test_an_optimizer_and_a_description_of_one_go_together():
         li.train(RUN, (X, Y), model=FIRST, loss=loss, seed=1)
     with pytest.raises(InputError, match="is needed where"):
         li.train(
-            replace(PLAIN, update=li.Adam()),
+            replace(PLAIN, optimizer=li.Adam()),
             (X, Y),
             model=FIRST,
             loss=loss,
@@ -319,7 +321,7 @@ def test_an_optimizer_and_a_description_of_one_go_together():
     with pytest.raises(InputError, match="losses given as functions"):
         li.train(linear, (X, Y), optimizer=adam(0.1), seed=1)
     with pytest.raises(InputError, match="is needed where"):
-        li.train(replace(linear, update=li.PostProcessing()), (X, Y), seed=1)
+        li.train(replace(linear, optimizer=li.PostProcessing()), (X, Y), seed=1)
 
 
 def test_the_transformations_of_optax(kept: dict[str, Any], interrupted: Any):
@@ -357,7 +359,7 @@ def test_the_transformations_of_optax(kept: dict[str, Any], interrupted: Any):
         ).params["b"],
         FIRST["b"],
     )
-    ours = li.train(replace(PLAIN, update=li.Adam()), (X, Y), **order)
+    ours = li.train(replace(PLAIN, optimizer=li.Adam()), (X, Y), **order)
     theirs = li.train(PLAIN, (X, Y), optimizer=optax.adam(1.0), **order)
     np.testing.assert_allclose(theirs.params["a"], ours.params["a"], rtol=1e-6)
     for optimizer in (optax.lbfgs(), optax.polyak_sgd(), optax.contrib.reduce_on_plateau()):
@@ -372,7 +374,7 @@ def test_the_transformations_of_optax(kept: dict[str, Any], interrupted: Any):
         with pytest.raises(InputError, match="coupled"):
             li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
     apart = optax.MultiSteps(optax.adamw(rate, weight_decay=0.1), 4).gradient_transformation()
-    assert li.train(PLAIN, (X, Y), optimizer=apart, **order).run.update is not None
+    assert li.train(PLAIN, (X, Y), optimizer=apart, **order).run.optimizer is not None
     with interrupted(4) as progress:
         li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), progress=progress, **order, **kept)
     again = li.train(PLAIN, (X, Y), optimizer=optax.adamw(rate), **order, **kept)

@@ -445,7 +445,7 @@ def stable(**changes):
                 "clip": 0.1,
                 "loss": LOSS,
                 "noise": li.NoiseMultiplier(0.1),
-                "update": li.HeavyBall(0.9),
+                "optimizer": li.HeavyBall(0.9),
                 "preprocessing": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
             }
             | changes
@@ -509,8 +509,8 @@ def test_stable_steps_are_accounted_without_their_lengths():
             "as the last part of the preprocessing",
         ),
         ({"preprocessing": ()}, "needs a PrivateCovariance"),
-        ({"update": None}, "update must be HeavyBall"),
-        ({"update": li.Nesterov()}, "update must be HeavyBall"),
+        ({"optimizer": None}, "optimizer must be HeavyBall"),
+        ({"optimizer": li.Nesterov()}, "optimizer must be HeavyBall"),
         ({"noise": li.Langevin(1.0)}, "must not depend on"),
         ({"loss": li.KnownConstants()}, "must be a linear model's"),
         ({"steps": 5}, "one value for each of 5 steps"),

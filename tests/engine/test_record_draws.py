@@ -213,7 +213,7 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
     for batching in (*BATCHINGS, *MORE):
         drawing = replace(RUN, batching=batching)
         charged = replace(
-            drawing, augmentation=None, update=li.PostProcessing("any"), step_size=1.0
+            drawing, augmentation=None, optimizer=li.PostProcessing("any"), step_size=1.0
         )
         applies = [
             {

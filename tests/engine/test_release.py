@@ -26,12 +26,12 @@ DIVERGING = li.Run(
     steps=100,
     step_size=li.Constant(4.0),
     noise=li.GradientNoise(1.0),
-    update=li.HeavyBall(0.01),
+    optimizer=li.HeavyBall(0.01),
     loss=li.Logistic(ridge=1.0),
 )
 CHARGED = {
     "momentum": {},
-    "all iterates": {"update": None, "release": "all"},
+    "all iterates": {"optimizer": None, "release": "all"},
     "clip": {"clip": 0.5},
     "blocks": {"batching": li.Cyclic(9)},
     "poisson": {"batching": li.Poisson(0.2)},
@@ -143,7 +143,7 @@ def test_a_network_record_without_a_finite_gradient_adds_nothing(clip):
         np.testing.assert_array_equal(one, two)
 
 
-HIDDEN = replace(DIVERGING, update=None, steps=620)
+HIDDEN = replace(DIVERGING, optimizer=None, steps=620)
 
 
 @pytest.mark.parametrize(

@@ -67,26 +67,26 @@ CHANGES = {
     },
     "single records, nesterov, box": {
         "batching": li.Cyclic(1),
-        "update": li.Nesterov(),
+        "optimizer": li.Nesterov(),
         "domain": li.domains.Box(-0.3, 0.5),
     },
     "heavy ball, l2 squared": {
-        "update": li.HeavyBall(0.7),
+        "optimizer": li.HeavyBall(0.7),
         "batching": li.Cyclic(10),
         "prox": li.penalties.L2Squared(0.5),
     },
     "adam, simplex": {
-        "update": li.Adam(),
+        "optimizer": li.Adam(),
         "batching": li.Cyclic(10),
         "domain": li.domains.Simplex(0.7),
     },
     "adam, without the noise, elastic net": {
-        "update": li.Adam(0.8, 0.9, noise_floor=0.1),
+        "optimizer": li.Adam(0.8, 0.9, noise_floor=0.1),
         "batching": li.Cyclic(10),
         "prox": li.penalties.ElasticNet(0.05, 0.3),
     },
     "adam, without noise that falls, group lasso": {
-        "update": li.Adam(0.8, 0.9, noise_floor=0.1),
+        "optimizer": li.Adam(0.8, 0.9, noise_floor=0.1),
         "noise": li.GradientNoise(tuple(np.linspace(1, 0.1, 9))),
         "prox": li.penalties.GroupLasso(0.1),
     },
@@ -94,7 +94,7 @@ CHANGES = {
     "correlated, decaying, groups of a class": {
         "noise": li.Correlated(0.5, (1.0, 0.6), decay=0.7),
         "clip": 0.3,
-        "update": li.HeavyBall(0.7),
+        "optimizer": li.HeavyBall(0.7),
         "prox": li.penalties.GroupLasso(0.1, axis=1),
     },
     "lambda-cgd": {
@@ -106,7 +106,7 @@ CHANGES = {
     "prox and ball": {
         "prox": li.penalties.L1(0.05),
         "domain": li.domains.Ball(0.2),
-        "update": li.Nesterov(),
+        "optimizer": li.Nesterov(),
     },
 }
 """Every field's values, several in a run where none hides another: the reference follows each of
@@ -451,7 +451,7 @@ MANY_FIELDS = {
     "clip": 0.5,
     "domain": li.domains.Ball(0.1),
     "prox": li.penalties.ElasticNet(0.1, 0.2),
-    "update": li.HeavyBall(0.5),
+    "optimizer": li.HeavyBall(0.5),
 }
 DRAWN = {
     "batching": li.Poisson(0.31),
@@ -473,7 +473,7 @@ SAME_PROGRAM = {
     "ball": (MANY_FIELDS, {"domain": li.domains.Ball(0.2)}),
     "box": (DRAWN, {"domain": li.domains.Box(0.0, 2.0)}),
     "penalty": (MANY_FIELDS, {"prox": li.penalties.ElasticNet(0.3, 0.4)}),
-    "momentum": (MANY_FIELDS, {"update": li.HeavyBall(0.1)}),
+    "momentum": (MANY_FIELDS, {"optimizer": li.HeavyBall(0.1)}),
     "start": (DRAWN, {"start": li.GaussianStart(2.0)}),
     "adjacency": (DRAWN, {"adjacency": "replace-one", "noise": li.NoiseMultiplier(2.0)}),
     "correlated noise": (
@@ -529,7 +529,7 @@ def test_another_structure_is_another_program():
     programs = [
         run,
         replace(run, clip=1.0),
-        replace(run, update=li.Nesterov()),
+        replace(run, optimizer=li.Nesterov()),
         replace(run, batching=li.Cyclic(7)),
     ]
     programs.append(replace(run, noise=li.Correlated(1.0, 3)))
@@ -618,7 +618,7 @@ def test_a_hidden_state_is_computed_in_double_precision():
     run = li.Run(n=n, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(0.1), loss=loss)
     assert (
         hidden(run)
-        and not hidden(replace(run, update=li.Nesterov()))
+        and not hidden(replace(run, optimizer=li.Nesterov()))
         and not hidden(replace(run, release="all"))
     )
     with jax.enable_x64(True):

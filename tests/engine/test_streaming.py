@@ -64,7 +64,7 @@ PRELUDE = dict(
 CORRELATED = dict(noise=li.Correlated(1.0, 7, decay=0.5))
 WHITENED = dict(
     preprocessing=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)),
-    update=li.HeavyBall(0.5),
+    optimizer=li.HeavyBall(0.5),
     step_size=li.StableSteps((0.3,) * 17),
     loss=li.Softmax(classes=3, row_norm=1.5),
     noise=li.NoiseMultiplier(1.0),

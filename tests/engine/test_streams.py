@@ -211,7 +211,10 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)},
         {"loop.py start", "samplers.py"},
     ),
-    "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"calibration.py"}),
+    "calibrated": (
+        {"probability_calibration": li.Calibration(2.0, 2), "steps": 2},
+        {"calibration.py"},
+    ),
     "target": (
         {
             "preprocessing": (li.PrivateTargetMean(2.0, 1.0), MEAN),
@@ -290,7 +293,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
         | {
             "batching": li.Permuted(5),
             "preprocessing": (MEAN,),
-            "calibration": li.Calibration(2.0, 1),
+            "probability_calibration": li.Calibration(2.0, 1),
             "steps": 2,
         }
     )
@@ -334,7 +337,7 @@ def test_no_two_purposes_share_exact_bits(preprocessing: tuple[Any, ...], used: 
             "noise": li.GradientNoise(0.3),
             "preprocessing": preprocessing,
             "batching": li.Poisson(0.4),
-            "calibration": li.Calibration(2.0, 2) if preprocessing else None,
+            "probability_calibration": li.Calibration(2.0, 2) if preprocessing else None,
         }
     )
     execute_exactly(run, X, Y, key_from_seed(1))

@@ -43,7 +43,7 @@ DATA = unit_records((X, Y), WHO, PLACES)
     "change, weights",
     [
         ({"batching": li.Permuted(6), "clip": 0.2}, (0.2, 1.0)),
-        ({"batching": li.Poisson(0.3), "update": li.HeavyBall(0.5)}, None),
+        ({"batching": li.Poisson(0.3), "optimizer": li.HeavyBall(0.5)}, None),
     ],
     ids=str,
 )

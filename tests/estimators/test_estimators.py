@@ -88,9 +88,11 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     assert certificate.best(1e-5).evidence >= li.Evidence.ENFORCED
     # without the preparation the same verdicts charge less: it is composed in
     sizes = li.Steps(tuple(model.run_.step_sizes.tolist()))
-    bare = li.account(replace(model.run_, preprocessing=(), step_size=sizes, calibration=None))
+    bare = li.account(
+        replace(model.run_, preprocessing=(), step_size=sizes, probability_calibration=None)
+    )
     assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
-    parts = (*model.run_.preprocessing, private_calibration(model.run_.calibration))
+    parts = (*model.run_.preprocessing, private_calibration(model.run_.probability_calibration))
     paid = [Gdp((1 + FLOAT_SLACK) / part.noise_multiplier) for part in parts if part is not None]
     whole = li.curves.compose(bare.best(1e-5).result.curve, *paid)
     assert len(paid) == 2 and whole.epsilon(1e-5) == pytest.approx(

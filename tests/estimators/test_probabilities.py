@@ -41,7 +41,9 @@ def test_probabilities_are_nearly_as_good_as_without_privacy(positives):
     )
     assert np.median(errors) < 0.02 < calibration_error(y_test, steep) and max(errors) < 0.025
     assert model.score(x_test, y_test) > bare.score(x_test, y_test) - 0.003
-    assert model.run_.calibration is not None and bare.run_.calibration is None
+    assert (
+        model.run_.probability_calibration is not None and bare.run_.probability_calibration is None
+    )
     assert 0.99 < model.certificate_.epsilon(model.delta_) <= 1 and model.certificate_.verify()
 
 
@@ -49,7 +51,7 @@ def test_probabilities_are_nearly_as_good_as_without_privacy(positives):
 def test_every_plan_spends_the_share_and_no_more(adjacency, moved):
     whole = budget(1.0, 1e-5)
     for plan in consider(TASK, epsilon=1.0, delta=1e-5, adjacency=adjacency).plans:
-        part = plan.certificate.run.calibration
+        part = plan.certificate.run.probability_calibration
         spent = (moved * (1 + FLOAT_SLACK) / part.noise_multiplier / whole) ** 2
         assert 0.9 * CALIBRATION_SHARE < spent <= CALIBRATION_SHARE, plan.name
         assert 0.97 < plan.certificate.epsilon(1e-5) <= 1, plan.name
@@ -63,8 +65,8 @@ def test_named_algorithms_are_calibrated_too(algorithm):
     calibrated."""
     asked = Asked(TASK, 1.0, 1e-5, "zero-out", 60.0)
     assert (
-        describe_algorithm(asked, algorithm).calibration
-        == asked.with_calibration(asked.empty).calibration
+        describe_algorithm(asked, algorithm).probability_calibration
+        == asked.with_calibration(asked.empty).probability_calibration
         is not None
     )
 
@@ -81,7 +83,7 @@ UNPAID = {
 def test_nothing_is_spent_where_it_would_not_pay(why):
     asked = Asked(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
     assert asked.calibration_share == 0 and asked.mu == asked.whole_mu
-    assert private_calibration(asked.with_calibration(asked.empty).calibration) is None
+    assert private_calibration(asked.with_calibration(asked.empty).probability_calibration) is None
 
 
 def test_a_threshold_follows_from_public_costs():

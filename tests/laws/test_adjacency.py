@@ -168,7 +168,7 @@ def test_a_sensitivity_of_exchanges_says_nothing_about_one_record():
         loss=given,
     )
     sampled = [
-        li.account(replace(run, loss=loss), at_least=li.Evidence.ASSUMED)
+        li.account(replace(run, loss=loss), min_evidence=li.Evidence.ASSUMED)
         .verdict("poisson-pld")
         .result
         for loss in (given, single)
@@ -192,7 +192,8 @@ def test_an_exchange_keeps_no_curvature_that_is_the_records_own():
     flat = replace(run, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)))
     name = "restarted-allocation-pld"
     curved, plain = (
-        li.account(one, at_least=li.Evidence.ASSUMED).verdict(name).result for one in (run, flat)
+        li.account(one, min_evidence=li.Evidence.ASSUMED).verdict(name).result
+        for one in (run, flat)
     )
     assert isinstance(curved, Fails) and isinstance(plain, Applies)
 

@@ -261,7 +261,7 @@ def test_the_pair_is_monotone():
     assert now < applied("composition-gdp", run).delta(0.7)
     same = (
         replace(run, release="all"),
-        replace(run, update=li.HeavyBall(0.9)),
+        replace(run, optimizer=li.HeavyBall(0.9)),
         replace(run, domain=Ball(1.0)),
     )
     assert all(

@@ -284,7 +284,7 @@ def test_the_published_bound_is_what_the_released_script_computes():
 
 
 def test_it_is_shown_and_never_certifies():
-    found = li.account(linear_run(), at_least=li.Evidence.ASSUMED)
+    found = li.account(linear_run(), min_evidence=li.Evidence.ASSUMED)
     row = next(row for row in found.rows(1e-5) if row["theorem"] == "smooth-bounded-domain")
     assert row["applies"] and row["kind"] == "claimed" and row["epsilon"] < found.epsilon(1e-5)
     assert "smooth-bounded-domain" not in {v.theorem.name for v in found.certifying}

@@ -91,14 +91,14 @@ def test_mu_is_s_over_z(batching, adjacency, moved):
     )
     assert li.account(run).best(1e-5).theorem is ROW
     every = match(
-        ROW, replace(run, release="all", update=li.HeavyBall(0.9), domain=li.domains.Ball(1.0))
+        ROW, replace(run, release="all", optimizer=li.HeavyBall(0.9), domain=li.domains.Ball(1.0))
     )
     assert every.curve == found.curve
 
 
 def test_a_band_of_one_is_noise_of_its_own_at_every_step():
     alone = li.account(replace(BASE, noise=li.Correlated(2.0, 1)))
-    plain = li.account(replace(BASE, noise=li.NoiseMultiplier(2.0), update=li.HeavyBall(0.5)))
+    plain = li.account(replace(BASE, noise=li.NoiseMultiplier(2.0), optimizer=li.HeavyBall(0.5)))
     assert alone.best(1e-5).bound.mu == pytest.approx(plain.best(1e-5).bound.mu, rel=1e-9)
 
 
@@ -216,7 +216,7 @@ def test_a_correlated_run_is_certified_by_its_own_row_alone():
                 batching=batching,
                 loss=loss,
                 clip=clip,
-                update=update,
+                optimizer=update,
                 domain=domain,
                 adjacency=adjacency,
             )

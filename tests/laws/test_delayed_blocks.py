@@ -162,7 +162,7 @@ def test_what_it_buys():
     "change",
     [
         {"release": "all"},
-        {"update": li.HeavyBall(0.5)},
+        {"optimizer": li.HeavyBall(0.5)},
         {"prox": li.penalties.L2Squared(0.1)},
         {"batching": li.Reshuffled(500)},
     ],

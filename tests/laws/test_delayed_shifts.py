@@ -548,7 +548,7 @@ def test_coarse_curves_lie_above_and_not_far():
     "change",
     [
         {"release": "all"},
-        {"update": li.HeavyBall(0.5)},
+        {"optimizer": li.HeavyBall(0.5)},
         {"prox": li.penalties.L2Squared(0.1)},
         {"batching": li.FixedSize(500)},
     ],

@@ -89,7 +89,7 @@ def test_every_verdict_is_a_number_or_a_reason():
             except InputError:  # a strong constant above smooth, and the like
                 continue
             counted += 1
-            found = li.account(run, at_least=li.Evidence.ASSUMED)
+            found = li.account(run, min_evidence=li.Evidence.ASSUMED)
             epsilon = found.epsilon(1e-6)
             consistent = (
                 run.loss.facts().log_sobolev is None

@@ -251,7 +251,7 @@ def test_the_row():
         noise=li.GradientNoise(4.0 / 500),
         batching=li.FixedSize(500),
         release="all",
-        update=li.HeavyBall(0.9),
+        optimizer=li.HeavyBall(0.9),
         loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
     for adjacency, z, replaced in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):

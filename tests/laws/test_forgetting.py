@@ -365,7 +365,7 @@ def test_curve_of_a_preparation_is_composed():
 
 
 REFUSED = {
-    "momentum": dict(update=li.HeavyBall(0.9)),
+    "momentum": dict(optimizer=li.HeavyBall(0.9)),
     "all iterates": dict(release="all"),
     "a network": dict(loss=li.KnownConstants(), clip=1.0),
     "calibration": None,
@@ -378,8 +378,8 @@ def test_what_is_not_known_to_forget_is_refused(why):
     after = replace(run, steps=2)
     if REFUSED[why] is None:
         loss = li.Logistic(ridge=0.1)
-        run = replace(run, loss=loss, calibration=li.Calibration(noise_multiplier=50.0))
-        after = replace(run, calibration=None)
+        run = replace(run, loss=loss, probability_calibration=li.Calibration(noise_multiplier=50.0))
+        after = replace(run, probability_calibration=None)
     else:
         run = replace(run, **REFUSED[why])
     with pytest.raises(li.NotCertified, match="nothing says that this training forgets"):

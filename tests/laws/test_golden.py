@@ -31,7 +31,9 @@ def multiplier(batching, epsilon, blocks, passes, *, theorem=None, contraction=N
     )
     if theorem == "composition-gdp":
         run = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "release": "all"})
-    found = li.calibrate(run, epsilon=epsilon, delta=NOISE["delta"], at_least=li.Evidence.ASSUMED)
+    found = li.calibrate(
+        run, epsilon=epsilon, delta=NOISE["delta"], min_evidence=li.Evidence.ASSUMED
+    )
     assert found.epsilon(NOISE["delta"]) <= epsilon
     assert theorem is None or found.best(NOISE["delta"]).theorem.name == theorem
     return found.run.noise.z

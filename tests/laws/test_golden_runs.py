@@ -13,7 +13,7 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "runs.json").read_te
 
 
 def found(run):
-    certificate = li.account(run, at_least=li.Evidence.ASSUMED)
+    certificate = li.account(run, min_evidence=li.Evidence.ASSUMED)
     return {row["theorem"]: row["epsilon"] for row in certificate.rows(DELTA) if row["applies"]}
 
 

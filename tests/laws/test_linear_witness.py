@@ -43,7 +43,7 @@ def test_published_setting():
     run = run_of(row["steps"], row["rate"], row["noise_multiplier"], 10_000)
     found = witness(run).epsilon(row["delta"])
     assert row["epsilon"] - 2e-4 < found <= row["epsilon"] + 5e-5
-    assert li.account(run, at_least=li.Evidence.ASSUMED).lower(row["delta"]) == found
+    assert li.account(run, min_evidence=li.Evidence.ASSUMED).lower(row["delta"]) == found
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_never_above_what_certifies():
         run = run_of(
             int(rng.integers(1, 200)), float(rng.uniform(0.01, 0.9)), float(rng.uniform(0.4, 3))
         )
-        found, delta = li.account(run, at_least=li.Evidence.ASSUMED), 10 ** rng.uniform(-7, -2)
+        found, delta = li.account(run, min_evidence=li.Evidence.ASSUMED), 10 ** rng.uniform(-7, -2)
         assert 0 <= found.lower(delta) <= found.epsilon(delta)
-        fixed = li.account(replace(run, batching=li.FixedSize(7)), at_least=li.Evidence.ASSUMED)
+        fixed = li.account(replace(run, batching=li.FixedSize(7)), min_evidence=li.Evidence.ASSUMED)
         assert 0 <= fixed.lower(delta) <= fixed.epsilon(delta)
 
 

@@ -99,7 +99,7 @@ def below(run, worlds, met, near, certified=True):
             shown = bound.delta(epsilon)
             assert shown <= true + 1e-7, (name, run, epsilon)
             near[name] += shown > 0.98 * true and true > 1e-4
-    uppers = li.account(run, at_least=ASSUMED) if found and certified else None
+    uppers = li.account(run, min_evidence=ASSUMED) if found and certified else None
     above = {delta: uppers.epsilon(delta) if uppers else math.inf for delta in DELTAS}
     for (at, epsilon), true in zip(found.items(), exact[len(EPSILONS) :], strict=True):
         assert true >= at[1] * (1 - 1e-6) - 1e-7 or epsilon == 0, (at, run)
@@ -158,7 +158,7 @@ def test_a_short_block_with_curvature_in_the_records():
     met = [np.where(np.arange(8) % 2 == place, 1.0, 0.0) for place in (0, 1)]
     exact = Gdp(max(exact_mu(share, [1.9] * 8, [1.0] * 8, pull) for pull in met)).epsilon(1e-5)
     false = Gdp(max(exact_mu(1.0, [1.9] * 8, [1.0] * 8, pull) for pull in met)).epsilon(1e-5)
-    found = li.account(run, at_least=ASSUMED).lower(1e-5)
+    found = li.account(run, min_evidence=ASSUMED).lower(1e-5)
     assert exact == pytest.approx(4.149, abs=2e-3) and false == pytest.approx(6.758, abs=2e-3)
     assert exact * (1 - 1e-6) < found <= exact, "and the right law is reached"
     ridged = replace(
@@ -182,7 +182,7 @@ def test_bins_with_curvature_in_the_records():
     )
     refused = match(TABLE["quadratic-witness"], run)
     assert isinstance(refused, Fails) and "curvature in the records" in refused.reasons[0]
-    assert li.account(run, at_least=ASSUMED).lower(1e-3) <= 0
+    assert li.account(run, min_evidence=ASSUMED).lower(1e-3) <= 0
     ridge = replace(run, loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=1.0))
     assert isinstance(match(TABLE["quadratic-witness"], ridge), Applies)
 

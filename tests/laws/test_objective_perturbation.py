@@ -277,7 +277,7 @@ def test_the_row_pays_for_the_solver():
         ({"clip": 0.5}, "clip must be None"),
         ({"noise": li.GradientNoise(0.1)}, "noise must be NoiseMultiplier or None"),
         ({"rows_per_record": 2}, "rows_per_record must be 1"),
-        ({"update": li.HeavyBall(0.5)}, "update must be None"),
+        ({"optimizer": li.HeavyBall(0.5)}, "optimizer must be None"),
         ({"step_size": li.InverseDecay(2.0, 0.1)}, "step_size must be Constant"),
         ({"loss": li.Softmax(classes=3, ridge=0.1)}, "parameters must be 3 outputs times"),
     ],

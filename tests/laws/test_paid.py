@@ -132,7 +132,7 @@ def test_every_certificate_pays_and_says_so():
     assert not [text for text in certificate.all_caveats() if "conditional" in text], (
         "what is paid for is not assumed"
     )
-    assert li.account(run, at_least=Evidence.PROVED).certifying == ()
+    assert li.account(run, min_evidence=Evidence.PROVED).certifying == ()
     drawn = li.account(replace(run, batching=li.Reshuffled(BATCH)))
     assert curves_of_preprocessing(drawn.run)[0].failure == 2e-7, (
         "drawn batches follow by a bound that can fail as well"
@@ -172,7 +172,7 @@ def test_the_curve_does_not_depend_on_what_is_measured():
             for v in li.account(run).certifying
             if v.theorem.name.endswith("permuted")
         )
-        found = li.account(same, at_least=Evidence.ASSUMED)
+        found = li.account(same, min_evidence=Evidence.ASSUMED)
         curve = next(
             v.result.curve for v in found.certifying if v.theorem.name.endswith("permuted")
         )

@@ -53,7 +53,7 @@ def test_the_accountants_own_numbers():
     run = run_of(row["rate"], row["noise_multiplier"], row["steps"])
     assert round(curve_of("poisson-rdp", run).epsilon(row["delta"]), 3) == row["rdp"]
     assert round(curve_of("poisson-pld", run).epsilon(row["delta"]), 3) == row["pld"]
-    found = li.account(run, at_least=li.Evidence.ASSUMED)
+    found = li.account(run, min_evidence=li.Evidence.ASSUMED)
     assert found.best(1e-5).theorem.name == "poisson-pld"
     assert found.epsilon(1e-5) < 10 < found.replace_one_epsilon(1e-5) < 30, (
         "replace-one by group privacy"
@@ -67,7 +67,7 @@ def test_the_accountants_own_numbers():
 def test_noise_that_a_budget_needs(row):
     delta = GOLDEN["multipliers"]["delta"]
     run = run_of(1 / row["blocks"], 1.0, row["blocks"] * row["passes"])
-    found = li.calibrate(run, epsilon=row["epsilon"], delta=delta, at_least=li.Evidence.ASSUMED)
+    found = li.calibrate(run, epsilon=row["epsilon"], delta=delta, min_evidence=li.Evidence.ASSUMED)
     assert 0.999 * row["epsilon"] < found.epsilon(delta) <= row["epsilon"] and found.certifies(
         row["epsilon"], delta
     )
@@ -196,7 +196,7 @@ def test_a_step_without_noise_certifies_nothing():
 
 def test_all_iterates_and_momentum_are_covered_replace_one_by_exchange():
     run = run_of(steps=100)
-    for change in ({"release": "all"}, {"update": li.Nesterov()}, {"adjacency": "add-remove"}):
+    for change in ({"release": "all"}, {"optimizer": li.Nesterov()}, {"adjacency": "add-remove"}):
         assert curve_of("poisson-pld", replace(run, **change)) == curve_of("poisson-pld", run)
     result = match(TABLE["poisson-pld"], replace(run, adjacency="replace-one"))
     assert (
@@ -215,7 +215,7 @@ def test_without_the_library_the_verdict_says_what_to_install(monkeypatch):
         result = match(TABLE[name], run_of(steps=100))
         assert isinstance(result, Fails) and "pip install dp-accounting" in result.reasons[0]
     assert (
-        li.account(run_of(steps=100), at_least=li.Evidence.ASSUMED).best(1e-5).theorem.name
+        li.account(run_of(steps=100), min_evidence=li.Evidence.ASSUMED).best(1e-5).theorem.name
         == "composition-gdp"
     )
 
@@ -238,7 +238,7 @@ def test_composition_with_a_private_mean():
     assert isinstance(other, Rdp) and other.rdp(4.0) >= curve.rdp(4.0)
     paid = run_of(0.05, 1.0, 50, preprocessing=(li.PrivateMean(2.0, 1.0),))
     free = replace(paid, preprocessing=())
-    assert li.account(paid, at_least=li.Evidence.ASSUMED).epsilon(1e-5) > curve_of(
+    assert li.account(paid, min_evidence=li.Evidence.ASSUMED).epsilon(1e-5) > curve_of(
         "poisson-pld", free
     ).epsilon(1e-5)
 
@@ -306,15 +306,15 @@ def test_a_certificate_is_recomputed():
 
 def test_calibrating_steps_and_a_prelude():
     run = run_of(0.01, 1.0, 100, preprocessing=(li.PrivateMean(5.0, 1.0),))
-    found = li.calibrate(run, epsilon=2.0, delta=1e-5, at_least=li.Evidence.ASSUMED)
+    found = li.calibrate(run, epsilon=2.0, delta=1e-5, min_evidence=li.Evidence.ASSUMED)
     assert 1.99 < found.epsilon(1e-5) <= 2.0
     longest = li.calibrate(
-        run, epsilon=2.0, delta=1e-5, field="steps", at_least=li.Evidence.ASSUMED
+        run, epsilon=2.0, delta=1e-5, field="steps", min_evidence=li.Evidence.ASSUMED
     )
     assert longest.epsilon(1e-5) <= 2.0
     more = li.account(
         replace(longest.run, steps=math.ceil(longest.run.steps * 1.01)),
-        at_least=li.Evidence.ASSUMED,
+        min_evidence=li.Evidence.ASSUMED,
     )
     assert more.epsilon(1e-5) > 2.0
 

@@ -35,8 +35,8 @@ def test_passes_and_multipliers():
     assert curve(replace(RUN, batching=li.RandomAllocation(300))) == AllocationPld(4, (2.0,), (15,))
     same = [
         replace(RUN, release="all"),
-        replace(RUN, update=li.HeavyBall(0.9)),
-        replace(RUN, update=li.Adam()),
+        replace(RUN, optimizer=li.HeavyBall(0.9)),
+        replace(RUN, optimizer=li.Adam()),
         replace(RUN, step_size=7.0),
         replace(RUN, adjacency="add-remove"),
     ]

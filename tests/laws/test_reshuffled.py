@@ -299,7 +299,7 @@ def test_composition_charges_the_worst_place_of_every_pass():
 def test_what_the_description_says():
     run = run_of()
     assert run.divisor == 2 and run.blocks == 4 and li.Run.from_json(run.to_json()) == run
-    found = li.account(run, at_least=ASSUMED)
+    found = li.account(run, min_evidence=ASSUMED)
     assert found.best(1e-5).theorem.name == NAME
     assert "every pass's permutation of the records must stay secret" in found.all_caveats()
     assert isinstance(match(TABLE["quadratic-witness"], run), Fails), (

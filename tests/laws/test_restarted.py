@@ -443,7 +443,7 @@ def test_nothing_to_hide_and_nothing_that_hides():
     [
         {"adjacency": "add-remove"},
         {"release": "all"},
-        {"update": li.HeavyBall(0.5)},
+        {"optimizer": li.HeavyBall(0.5)},
         {"prox": li.penalties.L2Squared(0.1)},
     ],
 )

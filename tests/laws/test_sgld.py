@@ -314,7 +314,7 @@ def test_the_repair_holds_on_the_counterexample():
 
 
 def test_claimed_bounds_are_shown_and_never_certify():
-    found = li.account(refuting(), at_least=li.Evidence.ASSUMED)
+    found = li.account(refuting(), min_evidence=li.Evidence.ASSUMED)
     rows = {row["theorem"]: row for row in found.rows(1e-5)}
     for name in SAMPLED:
         assert (
@@ -344,7 +344,7 @@ def test_unclipped_sgld_is_refused_with_what_would_help():
         batching=li.FixedSize(10),
     )
     for loss in (li.KnownConstants(), li.KnownConstants(li.LossFacts(smooth=1.0, strong=1.0))):
-        found = li.account(replace(run, loss=loss), at_least=li.Evidence.ASSUMED)
+        found = li.account(replace(run, loss=loss), min_evidence=li.Evidence.ASSUMED)
         assert found.best(1e-5) is None and found.epsilon(1e-5) == math.inf
         for word in (
             "Heller",
@@ -357,7 +357,7 @@ def test_unclipped_sgld_is_refused_with_what_would_help():
             assert word in found.why_not()
         with pytest.raises(NotCertified, match="Heller"):
             li.calibrate(
-                replace(run, loss=loss), epsilon=1.0, delta=1e-5, at_least=li.Evidence.ASSUMED
+                replace(run, loss=loss), epsilon=1.0, delta=1e-5, min_evidence=li.Evidence.ASSUMED
             )
     clipped = li.account(replace(run, clip=1.0))
     assert clipped.epsilon(1e-5) < math.inf and "Heller" not in clipped.why_not()

@@ -118,7 +118,7 @@ def test_calibration_keeps_the_budget_and_wastes_little():
         (dict(batching=li.FullBatch()), "must be Poisson where steps follow snapshots"),
         (dict(noise=li.Langevin(0.1)), "noise must be NoiseMultiplier or None"),
         (dict(clip=1.0), "clip must be None"),
-        (dict(update=li.HeavyBall(0.9)), "update must be None"),
+        (dict(optimizer=li.HeavyBall(0.9)), "optimizer must be None"),
         (
             dict(loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0))),
             "loss must be Logistic or Softmax or HuberRidge",

@@ -49,7 +49,7 @@ RUNS = {
         RUN, preprocessing=(li.PrivateMean(5.0, 1.0), li.PrivateCovariance(5.0))
     ),
     "all iterates": replace(RUN, release="all"),
-    "heavy ball": replace(RUN, update=li.HeavyBall(0.5)),
+    "heavy ball": replace(RUN, optimizer=li.HeavyBall(0.5)),
     "one more step": replace(RUN, steps=31),
     "a network": replace(RUN, loss=li.KnownConstants()),
     "constants": GIVEN,
@@ -68,9 +68,9 @@ CERTIFICATES = {
         if run not in (GIVEN, TESTED)
     },
     "counted": li.account(replace(RUN, counts=(NoisyCount(5.0, 20, "apart"),))),
-    "constants, trusted": li.account(GIVEN, at_least=li.Evidence.ASSUMED),
-    "tested constants, trusted": li.account(TESTED, at_least=li.Evidence.TESTED),
-    "tested constants, as assumed": li.account(TESTED, at_least=li.Evidence.ASSUMED),
+    "constants, trusted": li.account(GIVEN, min_evidence=li.Evidence.ASSUMED),
+    "tested constants, trusted": li.account(TESTED, min_evidence=li.Evidence.TESTED),
+    "tested constants, as assumed": li.account(TESTED, min_evidence=li.Evidence.ASSUMED),
     "posterior": posterior.certify(PROBLEM, "replace-one"),
     "posterior, zero-out": posterior.certify(PROBLEM, "zero-out"),
     "ridge posterior": posterior.certify(RIDGE, "replace-one"),

@@ -40,7 +40,7 @@ def outcome(text: str, *, account: bool = False) -> str:
     try:
         run.facts()
         if account and run.steps <= SHORT and run.noise is not None:
-            li.account(run, at_least=li.Evidence.ASSUMED).epsilon(1e-5)
+            li.account(run, min_evidence=li.Evidence.ASSUMED).epsilon(1e-5)
     except li.InputError as error:
         _check_sentence(error)
     return "accepted"

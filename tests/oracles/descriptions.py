@@ -91,7 +91,7 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
     if isinstance(part, li.StableSteps):
         found |= {
             "preprocessing": (PrivateCovariance(5.0),),
-            "update": li.HeavyBall(0.5),
+            "optimizer": li.HeavyBall(0.5),
             "loss": li.Logistic(),
         }
     if isinstance(part, li.ObjectivePerturbation):

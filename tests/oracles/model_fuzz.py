@@ -45,7 +45,9 @@ def certificate_outcome(text: str, path: Path) -> str:
     if "problem" in body:
         fresh = li.read_certificate(text)
     else:
-        fresh = li.account(li.Run.from_dict(body["run"]), at_least=li.Evidence[body["at_least"]])
+        fresh = li.account(
+            li.Run.from_dict(body["run"]), min_evidence=li.Evidence[body["at_least"]]
+        )
     assert abs(fresh.epsilon(found.delta) - found.epsilon) <= 1e-9 * found.epsilon, (
         "it says what its run says"
     )

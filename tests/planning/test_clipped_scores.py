@@ -41,7 +41,7 @@ def test_what_is_not_clipped_is_not_steep() -> None:
 def test_too_few_records_get_a_public_factor_and_more_are_measured(classes: int) -> None:
     def found(n: int, calibrated: bool = True) -> object:
         asked = Asked(Task(n, 5, classes, calibrated=calibrated), 1.0, 1e-5, "zero-out", 60.0)
-        return asked.with_calibration(replace(asked.empty, clip=asked.clip)).calibration
+        return asked.with_calibration(replace(asked.empty, clip=asked.clip)).probability_calibration
 
     assert found(300) == li.AssumedSlope(slope_of(0.3))
     assert isinstance(found(30_000), li.Calibration)

@@ -36,9 +36,9 @@ RUNS = {
     "constant": {"step_size": li.Constant(1.5)},
     "too long a step": {"step_size": li.Constant(9.0)},
     "falling": {"step_size": FALLING},
-    "heavy ball": {"step_size": FALLING, "update": li.HeavyBall(0.8)},
-    "heavy ball, constant": {"step_size": li.Constant(1.5), "update": li.HeavyBall(0.6)},
-    "nesterov": {"step_size": FALLING, "update": li.Nesterov()},
+    "heavy ball": {"step_size": FALLING, "optimizer": li.HeavyBall(0.8)},
+    "heavy ball, constant": {"step_size": li.Constant(1.5), "optimizer": li.HeavyBall(0.6)},
+    "nesterov": {"step_size": FALLING, "optimizer": li.Nesterov()},
     "varying noise": {
         "step_size": FALLING,
         "noise": li.GradientNoise(tuple(0.1 + k / 50 for k in range(12))),
@@ -51,11 +51,13 @@ def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> 
     theta = velocity = before = np.zeros(noises.shape[1])
     for k in range(run.steps):
         point = (
-            theta + k / (k + 3) * (theta - before) if isinstance(run.update, li.Nesterov) else theta
+            theta + k / (k + 3) * (theta - before)
+            if isinstance(run.optimizer, li.Nesterov)
+            else theta
         )
         gradient = (curvature + LOSS.ridge) * point - pull + run.noise_stds[k] * noises[k]
-        if isinstance(run.update, li.HeavyBall):
-            gradient = velocity = run.update.beta * velocity + gradient
+        if isinstance(run.optimizer, li.HeavyBall):
+            gradient = velocity = run.optimizer.beta * velocity + gradient
         before, theta = theta, point - run.step_sizes[k] * gradient
     return theta
 
@@ -383,7 +385,7 @@ def test_data_larger_than_memory_have_a_plan_in_public_order_and_longer_passes()
     assert all(plan.seconds <= 60 for plan in choice.plans)
     (found,) = (plan for plan in choice.plans if plan.name == "cyclic")
     run = found.certificate.run
-    assert isinstance(run.batching, li.Cyclic) and run.blocks >= 64 and run.update is None
+    assert isinstance(run.batching, li.Cyclic) and run.blocks >= 64 and run.optimizer is None
     assert run.steps % run.blocks == 0 and found.certificate.epsilon(1e-8) <= 1.0
     assert found.seconds > 5 * task.seconds(run), "what is read from a disk takes longer"
     assert "cyclic" not in {plan.name for plan in consider(task, epsilon=1.0, delta=1e-8).plans}

@@ -14,7 +14,7 @@ RUN = li.Run(
     step_size=0.1,
     noise=li.NoiseMultiplier(1.0),
     loss=li.Logistic(),
-    calibration=li.Calibration(5.0),
+    probability_calibration=li.Calibration(5.0),
 )
 
 
@@ -46,7 +46,7 @@ def test_probabilities_that_are_not_calibrated_are_too_steep() -> None:
         ).mean()
         for c in (STEEP, 1.0)
     ]
-    found = predict_scores(replace(RUN, calibration=None), 0.01)
+    found = predict_scores(replace(RUN, probability_calibration=None), 0.01)
     assert found is not None and found.log_loss - 0.01 == pytest.approx(loss[0] - loss[1], rel=0.02)
 
 
@@ -55,4 +55,7 @@ def test_less_risk_is_better_answers_and_numbers_have_none() -> None:
     assert lost[0] == 0 and (np.diff(lost) > 0).all() and lost[-1] < 0.5
     many = replace(RUN, loss=li.Softmax(classes=10))
     assert predict_scores(many, 0.1).accuracy == pytest.approx(predict_scores(RUN, 0.025).accuracy)  # type: ignore
-    assert predict_scores(replace(RUN, loss=li.HuberRidge(), calibration=None), 0.1) is None
+    assert (
+        predict_scores(replace(RUN, loss=li.HuberRidge(), probability_calibration=None), 0.1)
+        is None
+    )

@@ -104,7 +104,7 @@ def test_large_batches_pay_for_their_smoothness(n):
         assert paid == (run.divisor >= 250) and paid == isinstance(
             run.step_size, li.RelativeToSmooth
         )
-        assert run.loss.cap == 0.1 and run.clip is None and run.update is None
+        assert run.loss.cap == 0.1 and run.clip is None and run.optimizer is None
         assert (
             run.first_step <= 1.9 / run.loss.facts().fact("smooth")
             if not paid

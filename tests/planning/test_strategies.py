@@ -101,7 +101,7 @@ def test_what_reaches_the_last_iterate_is_the_executed_filter():
                 noise=noise,
                 clip=1.0,
                 batching=li.Cyclic(10),
-                update=update,
+                optimizer=update,
             )
             mean, variance = filter_response(run, curvature, 0.05)
             responses = np.array([variance_of_step(run, k, curvature) for k in range(15)])

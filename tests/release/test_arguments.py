@@ -25,7 +25,7 @@ def sentence(said, called):
     "given, said",
     [
         ({"progress": "yes"}, "progress must be"),
-        ({"at_least": "enforced"}, "at_least must be an Evidence"),
+        ({"min_evidence": "enforced"}, "min_evidence must be an Evidence"),
         ({"microbatch": "32"}, "microbatch must be"),
         ({"microbatch": True}, "microbatch must be"),
         ({"scratch": 3}, "scratch must be a path"),

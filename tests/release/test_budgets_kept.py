@@ -60,7 +60,10 @@ TRAININGS = {
     ),
     "an estimator": lambda **paid: DPLogisticRegression(**BUDGET, **PLAIN, **paid).fit(X, Y),
     "an estimator with a run": lambda **paid: DPLogisticRegression(
-        **BUDGET, run=replace(RUN, calibration=li.Calibration(50.0)), classes=[0, 1], **paid
+        **BUDGET,
+        run=replace(RUN, probability_calibration=li.Calibration(50.0)),
+        classes=[0, 1],
+        **paid,
     ).fit(X, Y),
     "an estimator that counts right answers": lambda **paid: DPLogisticRegression(
         **BUDGET, row_norm=1.0, classes=[0, 1], report_accuracy=0.1, **paid

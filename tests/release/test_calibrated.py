@@ -25,7 +25,7 @@ DELTA, Z = 1e-5, 4.0
 PLAIN = li.Run(
     n=300, steps=20, step_size=0.5, clip=0.5, loss=li.Logistic(), noise=li.NoiseMultiplier(30.0)
 )
-RUN = replace(PLAIN, calibration=li.Calibration(Z))
+RUN = replace(PLAIN, probability_calibration=li.Calibration(Z))
 
 
 def data(seed=0, n=300):
@@ -39,7 +39,7 @@ def test_all_rounds_cost_what_one_gaussian_mechanism_does(adjacency, moved):
     plain, run = replace(PLAIN, adjacency=adjacency), replace(RUN, adjacency=adjacency)
     steps, both = (li.account(one).curve("composition-gdp") for one in (plain, run))
     assert both.mu == pytest.approx(math.hypot(steps.mu, moved * (1 + FLOAT_SLACK) / Z), rel=1e-12)
-    rounds = li.account(replace(run, calibration=li.Calibration(Z, rounds=7))).curve(
+    rounds = li.account(replace(run, probability_calibration=li.Calibration(Z, rounds=7))).curve(
         "composition-gdp"
     )
     assert rounds.mu == both.mu, "more rounds share the same"
@@ -60,7 +60,10 @@ def test_every_theorem_that_certifies_is_charged_for_them():
             steps=4000,
         ),
     ):
-        before, after = li.account(run), li.account(replace(run, calibration=li.Calibration(0.5)))
+        before, after = (
+            li.account(run),
+            li.account(replace(run, probability_calibration=li.Calibration(0.5))),
+        )
         names = {verdict.theorem.name for verdict in before.certifying}
         assert names and {verdict.theorem.name for verdict in after.certifying} == names
         for name in names:
@@ -75,7 +78,9 @@ def test_lower_bounds_say_nothing_about_folded_weights():
     assert (
         li.account(run).lower(DELTA)
         > 0
-        == li.account(replace(run, calibration=RUN.calibration)).lower(DELTA)
+        == li.account(replace(run, probability_calibration=RUN.probability_calibration)).lower(
+            DELTA
+        )
     )
 
 
@@ -92,7 +97,10 @@ def test_steps_relative_to_a_measured_smoothness_are_certified_and_have_no_lower
         loss=li.Logistic(intercept=0.5),
         clip=1.0,
     )
-    plain, both = li.account(run), li.account(replace(run, calibration=li.Calibration(10.0)))
+    plain, both = (
+        li.account(run),
+        li.account(replace(run, probability_calibration=li.Calibration(10.0))),
+    )
     assert both.epsilon(1e-5) > plain.epsilon(1e-5)
     assert both.lower(DELTA) == 0
 
@@ -107,7 +115,8 @@ def test_records_that_a_count_was_held_apart_for_do_not_pay_for_the_rounds():
 
 def test_noise_that_ends_is_counted_for_every_round():
     short, long = (
-        li.account(replace(RUN, calibration=li.Calibration(0.028, rounds=r))) for r in (1, 3)
+        li.account(replace(RUN, probability_calibration=li.Calibration(0.028, rounds=r)))
+        for r in (1, 3)
     )
     assert delta_beyond_support(long, DELTA) > 2 * delta_beyond_support(short, DELTA) > 1e-6
     assert delta_beyond_support(li.account(RUN), DELTA) < 1e-30
@@ -117,10 +126,15 @@ def test_exact_noise_is_charged_for_the_rounds_too():
     both, plain = Certificate(ExactRun(RUN)), Certificate(ExactRun(PLAIN))
     assert both.epsilon(DELTA) > plain.epsilon(DELTA)
     found = calibrate_exactly(replace(RUN, noise=None), epsilon=2.0, delta=DELTA)
-    assert 1.99 < found.epsilon(DELTA) <= 2 and found.run.calibration == RUN.calibration
+    assert (
+        1.99 < found.epsilon(DELTA) <= 2
+        and found.run.probability_calibration == RUN.probability_calibration
+    )
     with pytest.raises(li.InputError, match="does not suffice for the preparation"):
         calibrate_exactly(
-            replace(RUN, noise=None, calibration=li.Calibration(0.1)), epsilon=2.0, delta=DELTA
+            replace(RUN, noise=None, probability_calibration=li.Calibration(0.1)),
+            epsilon=2.0,
+            delta=DELTA,
         )
 
 
@@ -184,7 +198,7 @@ def test_audits_of_long_runs_leave_the_calibration_out_and_say_so():
     assert auditable(RUN).run == RUN
     found = auditable(replace(RUN, steps=50_000))
     assert found.run == replace(PLAIN, steps=50_000) and found.lacking == (
-        "calibration (Calibration)",
+        "probability_calibration (Calibration)",
     )
 
 
@@ -194,13 +208,13 @@ def test_what_cannot_be_paid_is_refused_before_a_ledger_is_charged(tmp_path):
     under = {"ledger": ledger, "dataset": "people"}
     with pytest.raises(li.InputError, match="cannot be reached by noise alone"):
         li.train(
-            replace(RUN, noise=None, calibration=li.Calibration(0.1)),
+            replace(RUN, noise=None, probability_calibration=li.Calibration(0.1)),
             data(),
             epsilon=1.0,
             delta=DELTA,
             **under,
         )
-    finer = replace(RUN, calibration=li.Calibration(1e14))
+    finer = replace(RUN, probability_calibration=li.Calibration(1e14))
     with pytest.raises(li.InputError, match="secure_noise needs a grid"):
         li.train(finer, data(), secure_noise=True, **under)
     assert not ledger.total("people").releases
@@ -210,7 +224,7 @@ def test_what_cannot_be_paid_is_refused_before_a_ledger_is_charged(tmp_path):
 
 def test_a_public_factor_is_free():
     plain = replace(PLAIN, clip=None)
-    run = replace(plain, calibration=li.AssumedSlope(0.5))
+    run = replace(plain, probability_calibration=li.AssumedSlope(0.5))
     before, after = li.account(plain), li.account(run)
     assert after.epsilon(DELTA) == before.epsilon(DELTA)
     assert delta_beyond_support(after, DELTA) == delta_beyond_support(before, DELTA)

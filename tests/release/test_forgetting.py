@@ -350,7 +350,7 @@ def test_models_that_are_not_known_to_forget():
         ):
             li.forget(fitted(), *other, remove=[1], epsilon=1.0, row_norm=1.0)
     run = li.Run(
-        n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), update=li.HeavyBall(0.9)
+        n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), optimizer=li.HeavyBall(0.9)
     )
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     with pytest.raises(
@@ -358,7 +358,7 @@ def test_models_that_are_not_known_to_forget():
     ):
         li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
     network = li.train(
-        replace(run, loss=li.KnownConstants(), update=None),
+        replace(run, loss=li.KnownConstants(), optimizer=None),
         (X, Y),
         model=np.zeros(D),
         epsilon=1.0,

@@ -473,7 +473,7 @@ def test_a_loaded_certificate_is_derived_again(linear, tmp_path):
 def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):
     facts = li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)
     run = replace(NETWORK, clip=None, loss=li.KnownConstants(facts), noise=li.GradientNoise(1.0))
-    model = li.train(run, (X, Y), model=FIRST, loss=loss, at_least=li.Evidence.ASSUMED)
+    model = li.train(run, (X, Y), model=FIRST, loss=loss, min_evidence=li.Evidence.ASSUMED)
     found = li.verify(model.save(tmp_path / "m"))
     assert (
         found.condition.startswith("conditional on: ")

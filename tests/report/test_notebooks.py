@@ -62,7 +62,7 @@ def test_a_certificate_shows_its_answer():
             replace(
                 RUN, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
             ),
-            at_least=li.Evidence.ASSUMED,
+            min_evidence=li.Evidence.ASSUMED,
         )._repr_html_()
     )
 
@@ -111,7 +111,7 @@ def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
     assert axes.get_xlabel() == "steps" and "epsilon at delta = 1e-05" in axes.get_ylabel()
     weak = li.account(
         replace(RUN, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
-        at_least=li.Evidence.ASSUMED,
+        min_evidence=li.Evidence.ASSUMED,
     )
     made = epsilon_over_steps(weak, 1e-5, tmp_path / "b.png", points=4)
     assert any(

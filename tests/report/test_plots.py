@@ -22,7 +22,7 @@ DELTA = 1e-5
 
 
 def assumed(run):
-    return li.account(run, at_least=li.Evidence.ASSUMED)
+    return li.account(run, min_evidence=li.Evidence.ASSUMED)
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -180,7 +180,7 @@ def test_every_number_on_the_page_is_the_certificates(folders, name):
 
 
 def test_numbers_of_a_run_that_is_only_described(folders):
-    subject = read(folders / "run.json", at_least=li.Evidence.ASSUMED)
+    subject = read(folders / "run.json", min_evidence=li.Evidence.ASSUMED)
     check_numbers(Page(page.page(subject)).numbers, subject.body)
 
 
@@ -296,7 +296,7 @@ def test_the_first_page_says_what_nobody_checked(folders, tmp_path):
         assert found.endswith(last), "the trainer bounds rows of a named unit; a caveat has others"
     text = page.page(one)
     assert "nothing checks it): no fact of the proof; what people typed is in section 1" in text
-    assumed = page.page(read(folders / "run.json", at_least=li.Evidence.ASSUMED))
+    assumed = page.page(read(folders / "run.json", min_evidence=li.Evidence.ASSUMED))
     assert "(assumed)" in rows_of(assumed)["Taken on trust"]
 
 
@@ -572,7 +572,7 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     assert wanted in found
     made = next(made for words, made in execution.changes(RUN) if words == found)()
     assert isinstance(match(TABLE[name], made), Applies)
-    momentum = replace(RUN, update=li.Nesterov())
+    momentum = replace(RUN, optimizer=li.Nesterov())
     assert execution.find_opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
@@ -911,7 +911,7 @@ def test_downloads_are_the_files_of_the_release(browser, folders, tmp_path):
 @pytest.mark.parametrize(
     "name, more, words, colour",
     [
-        ("run.json", {"at_least": li.Evidence.ASSUMED}, "Conditional", "rgb(138, 75, 0)"),
+        ("run.json", {"min_evidence": li.Evidence.ASSUMED}, "Conditional", "rgb(138, 75, 0)"),
         ("refuted", {}, "REFUTED", "rgb(163, 0, 0)"),
         ("edited", {}, "This release does NOT verify", "rgb(163, 0, 0)"),
     ],

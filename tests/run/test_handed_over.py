@@ -162,7 +162,7 @@ def test_a_pickled_certificate_says_what_its_json_says(again):
 def test_what_was_tested_stays_tested_and_can_be_verified():
     facts = searched(li.LossFacts(lipschitz=2.0, smooth=1.0, strong=0.0))
     run = replace(RUN, loss=li.KnownConstants(facts))
-    found = li.account(run, at_least=li.Evidence.TESTED)
+    found = li.account(run, min_evidence=li.Evidence.TESTED)
     assert found.epsilon(1e-5) < np.inf == li.account(run).epsilon(1e-5)
     assert (
         li.Run.from_json(run.to_json()) == run and li.read_certificate(found.to_json(1e-5)) == found

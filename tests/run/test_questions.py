@@ -219,7 +219,7 @@ def test_noise_that_is_not_decided_yet():
         replace(BASE, noise=li.NoiseMultiplier(3.0)), epsilon=1.0, delta=1e-5
     )
     given = replace(open_run, clip=None, loss=li.KnownConstants(li.LossFacts(sensitivity=2.0)))
-    trusted = li.calibrate(given, epsilon=1.0, delta=1e-5, at_least=li.Evidence.ASSUMED)
+    trusted = li.calibrate(given, epsilon=1.0, delta=1e-5, min_evidence=li.Evidence.ASSUMED)
     assert type(trusted.run.noise) is li.GradientNoise and trusted.epsilon(1e-5) <= 1.0
     assert (
         type(
@@ -250,9 +250,9 @@ def test_an_assumed_constant_never_displaces_the_clip(given):
         "(the smaller, 0.01, is assumed and not used)" in fact.why or "0.02, is assumed" in fact.why
     )
     plain = replace(run, loss=li.KnownConstants())
-    for at_least in (li.Evidence.ENFORCED, li.Evidence.ASSUMED):
+    for min_evidence in (li.Evidence.ENFORCED, li.Evidence.ASSUMED):
         assert (
-            li.account(run, at_least=at_least).epsilon(1e-5)
+            li.account(run, min_evidence=min_evidence).epsilon(1e-5)
             == li.account(plain).epsilon(1e-5)
             < math.inf
         )

@@ -66,7 +66,7 @@ def test_what_is_wrong_shows(monkeypatch):
     assert not agrees(sample(replace(RUN, batching=li.Cyclic(4))), RUN)
     assert not agrees(sample(replace(RUN, clip=0.3)), RUN)
     assert not agrees(sample(replace(RUN, batching=li.Permuted(3))), RUN)
-    assert not agrees(sample(replace(RUN, update=li.HeavyBall(0.3))), RUN)
+    assert not agrees(sample(replace(RUN, optimizer=li.HeavyBall(0.3))), RUN)
 
 
 def test_many_runs_at_once_are_the_runs_one_by_one():

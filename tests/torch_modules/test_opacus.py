@@ -666,8 +666,8 @@ def test_opacus_calibrates_with_it():
 def test_other_optimizers_are_said_and_count_every_iterate(optimizer, options, update, step_size):
     engine, steps, loader = private(optimizer=optimizer, passes=1, **options)
     run = describe(engine, optimizer=steps, data_loader=loader)
-    assert (run.update, run.step_size, run.release) == (update, li.Constant(step_size), "all")
-    plain = replace(run, update=None, step_size=0.1)
+    assert (run.optimizer, run.step_size, run.release) == (update, li.Constant(step_size), "all")
+    plain = replace(run, optimizer=None, step_size=0.1)
     assert li.account(run).epsilon(DELTA) == li.account(plain).epsilon(DELTA)
 
 

@@ -73,7 +73,7 @@ def scheduled(p: Any) -> Any:
 )
 def test_an_optimizer_is_the_rule_of_its_name(update: Any, optimizer: Any, change: dict[str, Any]):
     ours, theirs = (
-        train(None, replace(PLAIN, update=update, **change)),
+        train(None, replace(PLAIN, optimizer=update, **change)),
         train(optimizer, replace(PLAIN, **change)),
     )
     for name, tensor in ours.state.items():
@@ -103,7 +103,7 @@ def test_a_scheduler_per_epoch_is_stepped_after_every_epoch(batching: Any, epoch
     run = replace(PLAIN, batching=batching)
     ours = train(None, replace(run, step_size=li.Steps(tuple(0.5 * 0.7**k for k in epochs))))
     theirs = train(PerEpoch(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 1, 0.7)), run)
-    assert theirs.certificate.run.update == li.PostProcessing("SGD, StepLR each epoch")
+    assert theirs.certificate.run.optimizer == li.PostProcessing("SGD, StepLR each epoch")
     for name, tensor in ours.state.items():
         np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
 
@@ -144,7 +144,7 @@ def test_every_run_of_a_rule_begins_at_the_beginning_of_its_schedule():
 
 def test_the_run_says_it_and_it_is_calibrated_saved_verified_and_loaded(tmp_path: Path):
     model = train(scheduled, replace(PLAIN, noise=None), epsilon=2.0, delta=1e-5)
-    assert model.run.update == li.PostProcessing("SGD, LambdaLR")
+    assert model.run.optimizer == li.PostProcessing("SGD, LambdaLR")
     folder = model.save(tmp_path / "model")
     assert li.verify(folder).holds
     again = li.load(folder, like=module())
@@ -333,14 +333,14 @@ def test_an_optimizer_is_named_and_tried_for_the_parameters_that_it_gets():
 
 
 def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
-    coupled = replace(PLAIN, update=li.PostProcessing("Adam", "coupled"))
+    coupled = replace(PLAIN, optimizer=li.PostProcessing("Adam", "coupled"))
     assert train(lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), coupled).run == coupled
     assert train(lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1))  # the same as decay apart
     assert train(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1))
-    assert train(lambda p: torch.optim.Rprop(p, lr=0.1)).run.update == li.PostProcessing(
+    assert train(lambda p: torch.optim.Rprop(p, lr=0.1)).run.optimizer == li.PostProcessing(
         "Rprop"
     )  # state
-    assert train(lambda p: Own(p, lr=0.1)).run.update == li.PostProcessing("Own")
+    assert train(lambda p: Own(p, lr=0.1)).run.optimizer == li.PostProcessing("Own")
     with pytest.raises(InputError, match="needs an optimizer of torch"):
         train(lambda p: Own(p, lr=0.1), **kept)
     with pytest.raises(InputError, match="speeds"):

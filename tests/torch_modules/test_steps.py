@@ -39,22 +39,22 @@ CHANGES = {
         "loss": li.KnownConstants(li.LossFacts(lipschitz=5.0)),
     },
     "bins, averaged": {"batching": li.BallsInBins(6), "method": li.TailAverage(0.5)},
-    "allocated, adam": {"batching": li.RandomAllocation(6), "update": li.Adam(0.8, 0.99, 1e-3)},
+    "allocated, adam": {"batching": li.RandomAllocation(6), "optimizer": li.Adam(0.8, 0.99, 1e-3)},
     "permuted, nesterov, a ball, a penalty": {
         "batching": li.Permuted(7),
         "prox": li.penalties.NuclearNorm(0.1),
-        "update": li.Nesterov(),
+        "optimizer": li.Nesterov(),
         "domain": li.domains.Ball(0.4),
     },
     "reshuffled, heavy ball, all iterates": {
         "batching": li.Reshuffled(7),
-        "update": li.HeavyBall(0.5),
+        "optimizer": li.HeavyBall(0.5),
         "release": "all",
     },
     "blocks, correlated noise": {"noise": li.Correlated(1.0, 5), "batching": li.Cyclic(7)},
     "full batch, averaged, adam without the noise": {
         "method": li.ExponentialAverage(0.7),
-        "update": li.Adam(0.8, 0.99, 1e-3, noise_floor=0.1),
+        "optimizer": li.Adam(0.8, 0.99, 1e-3, noise_floor=0.1),
     },
     "smooth, so double precision": {
         "loss": li.KnownConstants(li.LossFacts(smooth=9.0)),

@@ -39,7 +39,7 @@ LINEAR: dict[str, dict[str, Any]] = {
         "clip": 0.8,
         "step_size": li.InverseDecay(0.5, 0.5),
     },
-    "ball": {"batching": li.Cyclic(3), "domain": li.domains.Ball(2.0), "update": li.Nesterov()},
+    "ball": {"batching": li.Cyclic(3), "domain": li.domains.Ball(2.0), "optimizer": li.Nesterov()},
     "permuted": {"batching": li.Permuted(2), "loss": LOGISTIC, "prox": li.penalties.L1(0.01)},
     "reshuffled": {
         "batching": li.Reshuffled(2),
@@ -49,8 +49,8 @@ LINEAR: dict[str, dict[str, Any]] = {
     "fixed": {"batching": li.FixedSize(2), "adjacency": "replace-one", "loss": LOGISTIC},
     "allocation": {"batching": li.RandomAllocation(2)},
     "bins": {"batching": li.BallsInBins(2)},
-    "all": {"batching": li.Cyclic(2), "release": "all", "steps": 4, "update": li.HeavyBall(0.5)},
-    "adam": {"update": li.Adam(), "clip": 0.5, "start": li.GaussianStart(0.3)},
+    "all": {"batching": li.Cyclic(2), "release": "all", "steps": 4, "optimizer": li.HeavyBall(0.5)},
+    "adam": {"optimizer": li.Adam(), "clip": 0.5, "start": li.GaussianStart(0.3)},
     "average": {"method": li.TailAverage(0.5), "loss": LOGISTIC},
     "averaged": {"method": li.ExponentialAverage(0.7)},
     "correlated": {"noise": li.Correlated(1.0, 3, decay=0.5), "batching": li.Cyclic(2)},
@@ -71,10 +71,10 @@ PREPARED: dict[str, dict[str, Any]] = {
         "batching": li.Permuted(2),
     },
     "target": {"preprocessing": (li.PrivateTargetMean(9.0, 1.0),)},
-    "calibrated": {"loss": LOGISTIC, "calibration": li.Calibration(9.0, 2)},
+    "calibrated": {"loss": LOGISTIC, "probability_calibration": li.Calibration(9.0, 2)},
     "calibrated, classes": {
         "loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1),
-        "calibration": li.Calibration(9.0, 2),
+        "probability_calibration": li.Calibration(9.0, 2),
     },
     "cosines": {"preprocessing": (li.SquareRoots(), li.UnitRows(), li.CosineFeatures(9.0, 4))},
     "measured": {
@@ -84,7 +84,7 @@ PREPARED: dict[str, dict[str, Any]] = {
 }
 STAND_IN: dict[str, dict[str, Any]] = {
     "network": {"batching": li.Poisson(0.5)},
-    "network, adam": {"update": li.Adam(), "batching": li.Cyclic(2)},
+    "network, adam": {"optimizer": li.Adam(), "batching": li.Cyclic(2)},
     "network, reshuffled": {"batching": li.Reshuffled(2)},
 }
 AT_ONCE = {*LINEAR, *STAND_IN, "module"}

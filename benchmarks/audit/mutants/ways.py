@@ -23,7 +23,7 @@ def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
     """The numbers of a model that ``train`` releases."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about seeds
-        return _numbers(li.train(run, data, seed=seed, at_least=li.Evidence.ASSUMED, **given))
+        return _numbers(li.train(run, data, seed=seed, min_evidence=li.Evidence.ASSUMED, **given))
 
 
 def _numbers(model: Any) -> np.ndarray:
@@ -62,7 +62,7 @@ def kept(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
             "ledger": ledger,
             "dataset": "d",
             "seed": seed,
-            "at_least": li.Evidence.ASSUMED,
+            "min_evidence": li.Evidence.ASSUMED,
         }
 
         def stop(done: int, *_: Any) -> None:

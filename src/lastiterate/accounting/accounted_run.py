@@ -84,16 +84,18 @@ class AccountedRun(OneRun):
 
     def describe(self) -> dict[str, Any]:
         """The run, and the evidence that sufficed where it is weaker."""
-        return self.run.to_dict() | ({} if self.at_least is Evidence.ENFORCED else self.details())
+        return self.run.to_dict() | (
+            {} if self.min_evidence is Evidence.ENFORCED else self.details()
+        )
 
     def details(self) -> dict[str, Any]:
-        return {"at_least": self.at_least.name}
+        return {"at_least": self.min_evidence.name}
 
     def fresh(self) -> Self:
-        return type(self)(self.run, self.at_least)
+        return type(self)(self.run, self.min_evidence)
 
     @property
-    def at_least(self) -> Evidence:
+    def min_evidence(self) -> Evidence:
         return self.evidence
 
     def all_verdicts(self) -> tuple[Verdict, ...]:
@@ -195,7 +197,7 @@ class AccountedRun(OneRun):
             self.run.adjacency, adjacency
         ):
             return None
-        return AccountedRun(replace(self.run, adjacency=adjacency), self.at_least)  # pyright: ignore[reportArgumentType]
+        return AccountedRun(replace(self.run, adjacency=adjacency), self.min_evidence)  # pyright: ignore[reportArgumentType]
 
     def replace_one_epsilon(self, delta: float) -> float:
         """By converted constants; from zero-out by removing one record and adding one."""

@@ -18,6 +18,7 @@ from lastiterate.curves.curve import check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import Excess, Root, find_falling_root, smallest_true
 from lastiterate.errors import BudgetWarning, InputError, NotCertified, outside
+from lastiterate.lazy import accept_old_names
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
@@ -128,13 +129,14 @@ FARTHEST = 40 * math.log(4)
 """The logarithm of the largest factor of noise, or number of steps, that is tried."""
 
 
+@accept_old_names("calibrate", at_least="min_evidence")
 def calibrate(
     run: Run,
     *,
     epsilon: float,
     delta: float,
     field: Literal["noise", "steps"] = "noise",
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
 ) -> Certificate:
     """Find the least noise, or the most steps, with which a run keeps a budget.
 
@@ -150,7 +152,7 @@ def calibrate(
     field : {"noise", "steps"}, default "noise"
         Part of the run to search for. "steps" needs stated noise and a schedule for any number of
         steps, and finds at most 1e7 steps.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that the certificate may rest on.
 
     Returns
@@ -188,8 +190,8 @@ def calibrate(
     >>> certificate.epsilon(1e-5) <= 1.0, certificate.run.noise.z > 1
     (True, True)
     """
-    found = calibrate_run(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
-    certificate = account(found, at_least=at_least)
+    found = calibrate_run(run, epsilon=epsilon, delta=delta, field=field, min_evidence=min_evidence)
+    certificate = account(found, min_evidence=min_evidence)
     check_within(certificate, epsilon, delta)
     return certificate
 
@@ -200,7 +202,7 @@ def calibrate_run(
     epsilon: float,
     delta: float,
     field: Literal["noise", "steps"] = "noise",
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
 ) -> Run:
     """The run of ``calibrate``'s certificate, for those who compare many and certify one."""
     check_run(run)
@@ -218,17 +220,17 @@ def calibrate_run(
     everyone = upper_theorems()
 
     def excess(candidate: Run, theorems: tuple[Theorem, ...] = everyone) -> float:
-        return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
+        return excess_of(Certificate.of(candidate, theorems, min_evidence).delta(epsilon), delta)
 
     def over(candidate: Run) -> float:
         return excess_of_epsilon(
-            Certificate.of(candidate, upper_theorems(), at_least).epsilon(delta), epsilon
+            Certificate.of(candidate, upper_theorems(), min_evidence).epsilon(delta), epsilon
         )
 
-    probe = _certifiable(run, at_least, delta)
+    probe = _certifiable(run, min_evidence, delta)
     holding = tuple(verdict.theorem for verdict in probe.certifying)
     if probe.expensive:
-        found = _costly_search(run, field, epsilon, delta, at_least, holding)
+        found = _costly_search(run, field, epsilon, delta, min_evidence, holding)
     elif field == "steps":
         found = _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
     else:
@@ -283,15 +285,15 @@ def with_unit_noise(run: Run) -> Run:
     return replace(run, noise=run.noise.with_unit())
 
 
-def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
+def _certifiable(run: Run, min_evidence: Evidence, delta: float) -> Certificate:
     """The certificate of ``run`` with noise 1, or with ``LOUD`` where none is finite at 1: a failure
     of the preparation counts e^epsilon times in groups and exchanges. What neither certifies is
     refused."""
     unit = with_unit_noise(run)
-    probe = Certificate.of(unit, upper_theorems(), at_least)
+    probe = Certificate.of(unit, upper_theorems(), min_evidence)
     if _is_finite(probe, delta):
         return probe
-    loud = Certificate.of(scale_noise(unit, LOUD), upper_theorems(), at_least)
+    loud = Certificate.of(scale_noise(unit, LOUD), upper_theorems(), min_evidence)
     if _is_finite(loud, delta):
         return loud
     raise NotCertified(probe.nearest())
@@ -307,7 +309,7 @@ def _costly_search(
     field: str,
     epsilon: float,
     delta: float,
-    at_least: Evidence,
+    min_evidence: Evidence,
     holding: tuple[Theorem, ...],
 ) -> Run:
     """The search where curves are costly: roots of ``excess_of`` on ever finer curves, the last
@@ -327,7 +329,7 @@ def _costly_search(
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
         return lambda x: excess_of(
-            Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta
+            Certificate.of(candidate(x), asked, min_evidence).coarse_delta(epsilon, times), delta
         )
 
     near, far, root = (
@@ -347,7 +349,7 @@ def _costly_search(
             least=1e-7,
         )
         root = root if nearer is None else nearer
-        ranked = Certificate.of(candidate(root.at), near, at_least).rank_by_coarse_delta(
+        ranked = Certificate.of(candidate(root.at), near, min_evidence).rank_by_coarse_delta(
             epsilon, times
         )
         most = excess_of(ranked[0][0], delta) + NEAR if ranked else 0.0
@@ -365,13 +367,14 @@ def _costly_search(
             1e-2,
             1e-1,
         ):  # rounding decides between 0 and a little more
-            if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(
-                epsilon, delta
-            ):
+            if Certificate.of(
+                chosen := candidate(root.at + more), theorems, min_evidence
+            ).certifies(epsilon, delta):
                 if field == "noise":
                     return chosen
                 return _longer(
-                    chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta)
+                    chosen,
+                    lambda n: Certificate.of(n, asked, min_evidence).certifies(epsilon, delta),
                 )
     raise (
         unreachable_budget_error(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)

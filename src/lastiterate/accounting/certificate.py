@@ -25,7 +25,7 @@ from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject, name_protected, to_unit_name
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.lazy import RenamedAttribute
+from lastiterate.lazy import RenamedAttribute, accept_old_names
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
@@ -376,7 +376,8 @@ def _unit_of(stored: Mapping[str, Any]) -> str:
 read_certificate = Certificate.from_json
 
 
-def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
+@accept_old_names("account", at_least="min_evidence")
+def account(run: Run, *, min_evidence: Evidence = Evidence.ENFORCED) -> Certificate:
     """Certify a described run with every theorem whose assumptions hold.
 
     It reads public numbers only. Where no theorem certifies the run, epsilon is infinite and
@@ -386,7 +387,7 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     ----------
     run : Run
         Description of the run, with its noise stated.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that a certificate may rest on.
 
     Returns
@@ -418,14 +419,14 @@ def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
     >>> certificate.epsilon(1e-5) < 1, certificate.best(1e-5).theorem.kind
     (True, 'upper')
     """
-    if not isinstance(at_least, Evidence):
+    if not isinstance(min_evidence, Evidence):
         raise InputError(
-            "at_least",
+            "min_evidence",
             "must be an Evidence",
-            at_least,
+            min_evidence,
             "use lastiterate.Evidence.ENFORCED or ASSUMED",
         )
     check_described(run)
-    certificate = Certificate(AccountedRun(run, at_least))
+    certificate = Certificate(AccountedRun(run, min_evidence))
     _ = certificate.verdicts  # what cannot be accounted is refused here
     return certificate

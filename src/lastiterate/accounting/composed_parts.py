@@ -30,7 +30,7 @@ def curves_of_preprocessing(run: Run) -> tuple[Curve, ...]:
 
 def has_later_releases(run: Run) -> bool:
     """Whether the run measures anything on records after its last step."""
-    return bool(run.counts) or private_calibration(run.calibration) is not None
+    return bool(run.counts) or private_calibration(run.probability_calibration) is not None
 
 
 def calibration_curve(run: Run) -> Curve:
@@ -40,7 +40,7 @@ def calibration_curve(run: Run) -> Curve:
     (docs/theorems/ probabilities); their mu add in squares. The records of a unit move them by
     their number.
     """
-    rounds = private_calibration(run.calibration)
+    rounds = private_calibration(run.probability_calibration)
     if rounds is None:
         return Gdp(0.0)
     moved = run.rows_per_unit * rounds.sensitivity(run.adjacency)
@@ -55,7 +55,7 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
     public positions is only counted, there alone: such counts are charged to it, and the training
     to the others, so that every record pays the worse of the two.
     """
-    if private_calibration(run.calibration) is not None:
+    if private_calibration(run.probability_calibration) is not None:
         curve = compose(curve, calibration_curve(run))
     both = tuple(count_curve(count, run, run.adjacency) for count in run.counts if not count.apart)
     alone = tuple(count_curve(count, run, run.adjacency) for count in run.counts if count.apart)
@@ -69,7 +69,7 @@ def list_extra_charges(run: Run) -> tuple[str, ...]:
         f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}"
         for count in run.counts
     )
-    fit = private_calibration(run.calibration)
+    fit = private_calibration(run.probability_calibration)
     rounds = (
         ()
         if fit is None

@@ -108,7 +108,7 @@ def preparation_squared(run: Run) -> float:
             total += (
                 part.sensitivity(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier
             ) ** 2
-    if (rounds := private_calibration(run.calibration)) is not None:
+    if (rounds := private_calibration(run.probability_calibration)) is not None:
         total += (
             rounds.sensitivity(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier
         ) ** 2

@@ -169,7 +169,7 @@ NEAREST = 3  #: theorems that a sentence speaks of
 def explain_refusal(certificate: Guarantee) -> str:
     """Why nothing certifies the run: every reason, and the theorems it concerns."""
     refusals = {
-        verdict.theorem.name: verdict.refusal(certificate.at_least)
+        verdict.theorem.name: verdict.refusal(certificate.min_evidence)
         for verdict in certificate.verdicts
         if verdict.theorem.kind in ("upper", "exact")
     }
@@ -187,7 +187,7 @@ def nearest(certificate: Guarantee) -> str:
 def _nearest_reasons(certificate: Guarantee) -> str:
     """The theorems about the run's method that lack least, and what each lacks; empty without any."""
     refusals = {
-        verdict.theorem.name: verdict.refusal(certificate.at_least)
+        verdict.theorem.name: verdict.refusal(certificate.min_evidence)
         for verdict in certificate.verdicts
         if verdict.theorem.kind in ("upper", "exact")
         and not any(

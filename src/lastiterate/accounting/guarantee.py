@@ -12,6 +12,7 @@ from lastiterate.accounting.subjects import Subject, Verdict, finite
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_integer, to_float
@@ -34,7 +35,7 @@ class Guarantee:
     unit: str = ""
 
     @classmethod
-    def of(cls, run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Self:
+    def of(cls, run: Run, theorems: Iterable[Theorem], min_evidence: Evidence) -> Self:
         """Account a run by some theorems alone.
 
         Parameters
@@ -43,7 +44,7 @@ class Guarantee:
             Description of the run.
         theorems : iterable of Theorem
             Theorems to ask.
-        at_least : Evidence
+        min_evidence : Evidence
             Weakest evidence of the facts that it may rest on.
 
         Returns
@@ -51,7 +52,7 @@ class Guarantee:
         Guarantee
             Guarantee by these theorems.
         """
-        return cls(AccountedRun(run, at_least, tuple(theorems)))
+        return cls(AccountedRun(run, min_evidence, tuple(theorems)))
 
     @property
     def run(self) -> Run:
@@ -70,10 +71,12 @@ class Guarantee:
         """What neighbouring data sets are; see the glossary."""
         return self.subject.adjacency
 
+    at_least = RenamedAttribute("min_evidence")
+
     @property
-    def at_least(self) -> Evidence:
+    def min_evidence(self) -> Evidence:
         """How well a fact must be known to certify."""
-        return self.subject.at_least
+        return self.subject.min_evidence
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -326,14 +329,14 @@ class Guarantee:
             for verdict in self.verdicts
             if verdict.theorem.kind in ("lower", "exact") and verdict.bound is not None
         ]
-        at_least, witness = max(leaks, default=(0.0, ""))
+        leaked, witness = max(leaks, default=(0.0, ""))
         best = self.best(delta)
-        if best is None or at_least <= self.epsilon(delta) * (1 + ROUNDING) + ROUNDING**2:
+        if best is None or leaked <= self.epsilon(delta) * (1 + ROUNDING) + ROUNDING**2:
             return
         raise NotCertified(
             f"theorem {best.theorem.name} certifies epsilon {self.epsilon(delta):.6g} at delta "
             f"{delta:g}, yet theorem {witness} shows that a loss of this class leaks at least "
-            f"{at_least:.6g}: one of the two is false, so nothing is certified. Report the run to "
+            f"{leaked:.6g}: one of the two is false, so nothing is certified. Report the run to "
             "the project, or to the author of the theorem that you registered."
         )
 
@@ -463,7 +466,7 @@ def renyi(certificate: Guarantee, orders: Sequence[float]) -> list[dict[str, Any
                 {
                     "theorem": verdict.theorem.name,
                     "kind": verdict.theorem.kind,
-                    "certifies": verdict.certifies(certificate.at_least),
+                    "certifies": verdict.certifies(certificate.min_evidence),
                     "epsilon": [finite(curve.rdp(order)) for order in orders],
                 }
             )

@@ -47,10 +47,10 @@ class Verdict:
         """Why the theorem does not apply; empty where it does."""
         return self.result.reasons if isinstance(self.result, Fails) else ()
 
-    def certifies(self, at_least: Evidence) -> bool:
+    def certifies(self, min_evidence: Evidence) -> bool:
         """Whether the theorem is an upper bound that holds on facts of the evidence asked for."""
         good = isinstance(self.result, Applies) and self.theorem.kind in ("upper", "exact")
-        return good and self.evidence is not None and self.evidence.satisfies(at_least)
+        return good and self.evidence is not None and self.evidence.satisfies(min_evidence)
 
     def groups(self, run: Run) -> bool:
         """Whether what it says of one record of ``run`` holds for several, one after the other."""
@@ -58,19 +58,19 @@ class Verdict:
             run, self.result.facts
         )
 
-    def refusal(self, at_least: Evidence) -> tuple[str, ...]:
+    def refusal(self, min_evidence: Evidence) -> tuple[str, ...]:
         """Why the theorem does not certify the run: reasons, weak facts, or (the rest) an infinite
         epsilon."""
         if isinstance(self.result, Fails):
             return self.result.reasons
-        if self.certifies(at_least):
+        if self.certifies(min_evidence):
             return (self._why_infinite(),)
         weak = "; ".join(
-            fact.why for fact in self.result.facts if not fact.evidence.satisfies(at_least)
+            fact.why for fact in self.result.facts if not fact.evidence.satisfies(min_evidence)
         )
         return (
             f"rests on {weakest(*self.result.facts).name} facts ({weak}): "
-            "pass at_least=Evidence.ASSUMED to rely on them",
+            "pass min_evidence=Evidence.ASSUMED to rely on them",
         )
 
     def _why_infinite(self) -> str:
@@ -326,7 +326,7 @@ class Subject(ABC):
         )
 
     @property
-    def at_least(self) -> Evidence:
+    def min_evidence(self) -> Evidence:
         """How well a fact must be known to certify."""
         return Evidence.ENFORCED
 
@@ -342,7 +342,7 @@ class Subject(ABC):
     @cached_property
     def certifying(self) -> tuple[Verdict, ...]:
         """Verdicts that may certify, in the table's order."""
-        return tuple(verdict for verdict in self.verdicts if verdict.certifies(self.at_least))
+        return tuple(verdict for verdict in self.verdicts if verdict.certifies(self.min_evidence))
 
     def curve_of(self, verdict: Verdict, coarser: int = 0) -> Curve:
         """The curve of one of the ``verdicts``, made coarser that many times; ``InputError`` where
@@ -413,7 +413,7 @@ class OneRun(Subject):
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
         stated = (
             part.stated
-            for part in (self.run.update, self.run.augmentation)
+            for part in (self.run.optimizer, self.run.augmentation)
             if part is not None and part.stated
         )
         return (*self.words.secret, *several, *stated)

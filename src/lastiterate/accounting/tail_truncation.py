@@ -47,9 +47,9 @@ def delta_beyond_support(certificate: Certificate, delta: float) -> float:
     run = certificate.run
     lost = run.steps * lost_by_one(_farthest_step(certificate, delta))
     lost += sum(lost_by_one(_mu(curve)) for curve in curves_of_preprocessing(run))
-    if run.calibration is not None:
-        lost += run.calibration.rounds * lost_by_one(_mu(calibration_curve(run)))
-    alone = replace(run, calibration=None)
+    if run.probability_calibration is not None:
+        lost += run.probability_calibration.rounds * lost_by_one(_mu(calibration_curve(run)))
+    alone = replace(run, probability_calibration=None)
     return lost + sum(
         lost_by_one(_mu(with_later_parts(Gdp(0.0), replace(alone, counts=(count,)))))
         for count in run.counts

@@ -190,7 +190,7 @@ def to_accounted_run(run: Run) -> Run:
         loss=loss_from_facts(facts),
         clip=None,
         preprocessing=(),
-        calibration=None,
+        probability_calibration=None,
         counts=(),
     )
     if not run.decided_noise.independent:

@@ -23,6 +23,7 @@ from lastiterate.engine import keys_from_seed
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.tracing import quick
 from lastiterate.errors import InputError
+from lastiterate.lazy import accept_old_names
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
 
@@ -482,6 +483,7 @@ class Effort:
         return keys_from_seed(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
+@accept_old_names("attack_network", at_least="min_evidence")
 def attack_network(
     run: Run,
     model: ImageModel,
@@ -492,7 +494,7 @@ def attack_network(
     failure: float = 0.05,
     delta: float = 1e-5,
     results: str | Path | None = None,
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
 ) -> list[AuditReport]:
     """Attack a network's run on crafted neighbours, after several numbers of steps.
@@ -515,7 +517,7 @@ def attack_network(
         Delta at which epsilon is stated.
     results : path, optional
         File to resume from.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that the certificates may rest on.
     progress : callable, optional
         Function that is called from time to time.
@@ -582,7 +584,7 @@ def attack_network(
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
         scores = score_models(present[:, place], without[:, place], effort.pilot)
-        certificate = certificate_of(run.truncate(steps), at_least)
+        certificate = certificate_of(run.truncate(steps), min_evidence)
         reports.append(
             conclude(
                 certificate,

@@ -273,7 +273,7 @@ def worst_place(run: Run) -> int:
     if run.batching.drawn != "never" or run.blocks == 1:
         return 0
     held, worst = run.batching.block_of(run.n), (run.steps - 1) % run.blocks
-    if run.update is None and run.facts().sensitivity is not None:
+    if run.optimizer is None and run.facts().sensitivity is not None:
         mus = np.abs(witness_mus(run))
         if mus.max() > 0:
             worst = int(mus.argmax())

@@ -69,7 +69,11 @@ def flat(model: Model) -> np.ndarray:
 
 def alone(run: Run) -> bool:
     """Whether a run has more than steps on rows, so that its models are trained one by one."""
-    return bool(run.preprocessing) or run.calibration is not None or run.rows_per_record > 1
+    return (
+        bool(run.preprocessing)
+        or run.probability_calibration is not None
+        or run.rows_per_record > 1
+    )
 
 
 def one_by_one(run: Run, *, exact: bool = False) -> Train:
@@ -213,7 +217,7 @@ class Public:
     given: set[str] = field(default_factory=set[str])
 
     def __call__(self, data: Any = None, **given: Any) -> np.ndarray:
-        given = {"at_least": Evidence.ASSUMED} | self.extra | given
+        given = {"min_evidence": Evidence.ASSUMED} | self.extra | given
         self.given |= given.keys()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that fits compose and that seeds repeat is known here

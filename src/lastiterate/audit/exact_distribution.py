@@ -109,7 +109,7 @@ def shrunk(run: Run, records: int) -> Run:
         adjacency="zero-out",
         preprocessing=(),
         counts=(),
-        calibration=None,
+        probability_calibration=None,
         step_size=Steps(tuple((SNAPSHOT_STEP * eta / eta.max()).tolist())),
         noise=NoiseMultiplier(MULTIPLIER),
         method=replace(run.method, every=EVERY, snapshot=SNAPSHOT),
@@ -253,7 +253,7 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
 
 def quadratic_run(run: Run) -> Run:
     """The run with its batches, schedule, momentum and start on four records of squared error."""
-    for name, part in (("update", run.update), ("method", run.method)):
+    for name, part in (("optimizer", run.optimizer), ("method", run.method)):
         if type(part) not in (NoneType, Nesterov, HeavyBall, NoisySGD):
             raise InputError(name, "has no law that is written out here", type(part).__name__)
     known = not isinstance(run.loss, KnownConstants)
@@ -282,7 +282,7 @@ def quadratic_run(run: Run) -> Run:
         adjacency="zero-out",
         preprocessing=(),
         counts=(),
-        calibration=None,
+        probability_calibration=None,
         augmentation=None,
         rows_per_record=1,
         step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
@@ -375,12 +375,12 @@ def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, 
     mean, spread, drawn = np.zeros(2 * p), np.zeros((2 * p, 2 * p)), np.zeros((run.steps, 2 * p, p))
     mixing = np.linalg.inv(columns(run))
     spread[:p, :p] = run.start.std**2 * eye
-    if isinstance(run.update, Nesterov):
+    if isinstance(run.optimizer, Nesterov):
         spread = np.block([[spread[:p, :p]] * 2] * 2)  # the previous parameters are the first ones
     for k, batch in enumerate(batches):
         x, y, eta = rows[list(batch)], TARGET[list(batch)], run.step_sizes[k]
         bend, push = x.T @ x / b + run.loss.ridge * eye, x.T @ y / b  # pyright: ignore
-        match run.update:
+        match run.optimizer:
             case None:
                 move, towards, noisy = (
                     np.block([[eye - eta * bend, none], [none, none]]),

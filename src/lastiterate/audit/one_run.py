@@ -36,6 +36,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
+from lastiterate.lazy import accept_old_names
 from lastiterate.run.domains import Box
 from lastiterate.run.facts import Evidence
 from lastiterate.run.methods import NoisySGD
@@ -345,6 +346,7 @@ class OneRunReport:
         ]
 
 
+@accept_old_names("audit_one_run", at_least="min_evidence")
 def audit_one_run(
     run: Run,
     *,
@@ -354,7 +356,7 @@ def audit_one_run(
     delta: float = 1e-5,
     seed: int | None = None,
     train: Train | None = None,
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
 ) -> OneRunReport:
     """Attack the trainer of a run by one model on synthetic data.
 
@@ -375,7 +377,7 @@ def audit_one_run(
         Seed of inclusions and noise.
     train : callable, optional
         Trainer to audit, as for `audit`, with an argument ``absent``.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that the certificate may rest on.
 
     Returns
@@ -415,7 +417,7 @@ def audit_one_run(
     count = count_canaries(run, canaries)
     train = trainer(run, count) if train is None else train
     _check_inclusion(run, train)
-    certificate, made = certificate_of(run, at_least), table(run, count)
+    certificate, made = certificate_of(run, min_evidence), table(run, count)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
     steady = linear_in_noise(run) and run.batching.drawn == "never"
     shares = shares_of_move(run) if steady and made.constant else None

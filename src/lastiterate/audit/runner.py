@@ -42,6 +42,7 @@ from lastiterate.audit.statistics import require_statement
 from lastiterate.audit.trial_plan import TrialPlan, batch_size, plan_trials
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
+from lastiterate.lazy import accept_old_names
 from lastiterate.release import folder, loading
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run import serialization, validation
@@ -75,7 +76,9 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
     attacked = replace(run, counts=(), rows_per_unit=1, augmentation=None)
     if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
-        attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
+        attacked = without_preparation(
+            replace(attacked, probability_calibration=None, rows_per_record=1)
+        )
     if networks.is_clipped_only(run) and isinstance(
         run.loss, KnownConstants
     ):  # whose records have no class: each counts fully
@@ -128,6 +131,7 @@ class Interrupted(KeyboardInterrupt):
         self.report = report
 
 
+@accept_old_names("audit", at_least="min_evidence")
 def audit(
     run: Any,
     *,
@@ -142,7 +146,7 @@ def audit(
     n: int | None = None,
     features: int | None = None,
     train: Train | None = None,
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
 ) -> AuditReport:
     """Attack the trainer of a run, and bound its epsilon from below.
@@ -177,7 +181,7 @@ def audit(
     train : callable, optional
         Trainer to audit: ``train(features, target, keys)`` returns released parameters, one model
         per key. By default it is the library's.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that the certificate may rest on.
     progress : callable, optional
         ``progress(done, total, models_per_minute, seconds_left)``, called first with the estimate
@@ -234,7 +238,7 @@ def audit(
         require_statement(trials, failure, delta, THRESHOLDS)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
-    certificate = certificate_of(run, at_least) if whole is None else whole.certificate
+    certificate = certificate_of(run, min_evidence) if whole is None else whole.certificate
     if attack == attacks.NAME:
         return _replay(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
     if attack is not None:
@@ -272,7 +276,7 @@ def audit(
         violations=broken,
         pairs=len(pairs),
         not_executed=(*left, *unused),
-        upper_whole=_whole_epsilon(described, certificate, at_least, delta) if left else None,
+        upper_whole=_whole_epsilon(described, certificate, min_evidence, delta) if left else None,
     )
     if short:
         raise Interrupted(report)
@@ -280,10 +284,10 @@ def audit(
 
 
 def _whole_epsilon(
-    run: Run, attacked: Certificate, at_least: Evidence, delta: float
+    run: Run, attacked: Certificate, min_evidence: Evidence, delta: float
 ) -> float | None:
     """Return the epsilon of the whole description where it is not that of the attacked part."""
-    epsilon = account(run, at_least=at_least).epsilon(delta)
+    epsilon = account(run, min_evidence=min_evidence).epsilon(delta)
     return None if epsilon == attacked.epsilon(delta) else epsilon
 
 
@@ -434,9 +438,9 @@ def default_train(run: Run) -> Train:
     )
 
 
-def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
+def certificate_of(run: Run, min_evidence: Evidence = Evidence.ENFORCED) -> Certificate:
     """The certificate that an audit of ``run`` is held against: of the part that is attacked."""
-    return account(auditable(run).run, at_least=at_least)
+    return account(auditable(run).run, min_evidence=min_evidence)
 
 
 def identity(
@@ -478,7 +482,7 @@ class Subject:
 
     run: Run
     delta: float | None = None
-    at_least: Evidence = Evidence.ENFORCED
+    min_evidence: Evidence = Evidence.ENFORCED
     kind: str = "run"  #: of the released model, where there is one
     forgetting: Certificate | None = None  #: of a model that forgot, whose last steps ``run`` is
     exact: bool = False  #: whether the noise of ``run`` is exact
@@ -496,7 +500,7 @@ class Subject:
         return (
             Certificate(ExactRun(self.run))
             if self.exact
-            else account(self.run, at_least=self.at_least)
+            else account(self.run, min_evidence=self.min_evidence)
         )
 
     @property
@@ -505,7 +509,7 @@ class Subject:
         return (
             Certificate(ExactRun(self.run))
             if self.exact
-            else certificate_of(self.run, self.at_least)
+            else certificate_of(self.run, self.min_evidence)
         )
 
 

@@ -195,13 +195,13 @@ def account_command(
     from lastiterate.cli import flags as grammar
     from lastiterate.run.facts import Evidence
 
-    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    min_evidence = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     orders = (
         []
         if renyi is None
         else [grammar.parse_number("--renyi", part) for part in renyi.split(",")]
     )
-    certificate = calibration.account(grammar.describe(run, flags), at_least=at_least)
+    certificate = calibration.account(grammar.describe(run, flags), min_evidence=min_evidence)
     warn_of_delta(delta, certificate.run.n)
     moments = renyi_rows(certificate, orders) if orders else []
     if plot is not None:
@@ -242,9 +242,9 @@ def calibrate_command(
     from lastiterate.run.facts import Evidence
 
     described = grammar.describe(run, flags, searched=field)
-    at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
+    min_evidence = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     certified = calibration.calibrate(
-        described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least
+        described, epsilon=epsilon, delta=delta, field=cast(Any, field), min_evidence=min_evidence
     )
     if json_:
         print(json.dumps(certified.answer(delta), indent=2))

@@ -42,7 +42,7 @@ ARGUMENTS = {
     "batch size": "batch",
     "rate of poisson batches": "batch",
     "start std": "start",
-    "update": "momentum",
+    "optimizer": "momentum",
     "noise std": "noise_std",
     "weight of l1": "prox",
     "mean number of runs": "mean_runs",
@@ -53,7 +53,7 @@ ARGUMENTS = {
 """Arguments whose flag has another name; all others have a flag of their own name, or none."""
 
 VALUES = {
-    "at_least=Evidence.ASSUMED": "--trust-constants",
+    "min_evidence=Evidence.ASSUMED": "--trust-constants",
     "secure_noise=True": "--secure-noise",
     "start=Fixed()": "--start fixed",
     "start=GaussianStart(STD)": "--start gaussian:STD",
@@ -73,7 +73,10 @@ VALUES = {
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
 } | {
     f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
-    for name, flag, kinds in (("batching", "--batch", BATCHES), ("update", "--momentum", UPDATES))
+    for name, flag, kinds in (
+        ("batching", "--batch", BATCHES),
+        ("optimizer", "--momentum", UPDATES),
+    )
     for kind in kinds.values()
     for written in [form(kind)]
 }

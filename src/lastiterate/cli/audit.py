@@ -139,7 +139,7 @@ def audit_command(asked: Auditing) -> None:
             failure=asked.failure,
             delta=delta,
             seed=asked.seed,
-            at_least=subject.at_least,
+            min_evidence=subject.min_evidence,
         )
         _show_report(once, asked.json_, subject.whole)
     elif asked.attack == adversarial.NAME:
@@ -216,7 +216,7 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
                 results=asked.results,
                 seed=asked.seed,
                 features=asked.features,
-                at_least=subject.at_least,
+                min_evidence=subject.min_evidence,
                 train=_train_of(subject),
                 progress=tick,
             )
@@ -338,5 +338,5 @@ def on_digits(
         checkpoints=[run.steps],
         failure=failure,
         delta=delta,
-        at_least=subject.at_least,
+        min_evidence=subject.min_evidence,
     )[0]

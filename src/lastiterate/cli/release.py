@@ -224,7 +224,7 @@ def report_command(
         audit=audit,
         delta=delta,
         ledger=ledger,
-        at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED,
+        min_evidence=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED,
     )
     subject = read_subject()
     changed = in_folder and subject.checked.problems == (PAGE_DIFFERS,)

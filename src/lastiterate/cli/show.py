@@ -388,13 +388,13 @@ def _probabilities(run: Run, schema: Schema | None) -> list[tuple[str, str]]:
     )
     if not run.loss.target_classes:
         return counted
-    match run.calibration:
+    match run.probability_calibration:
         case None:
             said = "not calibrated: they rank records, and nothing more"
         case AssumedSlope(slope):
             said = f"scaled by {slope:g}, a public factor: too few records to measure"
         case Calibration():
-            said = f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee"
+            said = f"calibrated by {run.probability_calibration.rounds} noisy rounds, which are part of the guarantee"
     return [*counted, ("probabilities", said)]
 
 
@@ -522,7 +522,9 @@ def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
         table.add_column(name, justify="left" if name in ("plan", "run") else "right")
     for place, plan in enumerate(choice.plans):
         run = plan.certificate.run
-        momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
+        momentum = (
+            f", momentum {run.optimizer.beta:.3g}" if isinstance(run.optimizer, HeavyBall) else ""
+        )
         blocks = (
             f"{run.steps // run.blocks} passes of {run.blocks} blocks"
             if run.blocks > 1

@@ -221,7 +221,7 @@ def calibrate_weights(
     record, each a function of that record and of what was released before; of units with several
     positions, means over the positions.
     """
-    match run.calibration:
+    match run.probability_calibration:
         case None:
             return weights
         case AssumedSlope(slope):
@@ -232,7 +232,7 @@ def calibrate_weights(
         check_released(weights.size * np.square(weights))
     queries = Queries(linear_loss(run), weights, typical_norm(run))
     parameters = queries.start
-    for number, std in enumerate(run.calibration.stds.tolist()):
+    for number, std in enumerate(run.probability_calibration.stds.tolist()):
         total = noisy(
             number, std, queries.size, together(_vectors(run, queries, parameters, scored))
         )

@@ -127,7 +127,9 @@ def check_exact(run: Run) -> None:
             run.rows_per_record,
             "use rows_per_unit, for group privacy",
         )
-    for std in () if run.calibration is None else run.calibration.stds.tolist():
+    for std in (
+        () if run.probability_calibration is None else run.probability_calibration.stds.tolist()
+    ):
         row_places(run.n, 1.0, std)
     for part in run.preprocessing:
         match part:

@@ -216,7 +216,7 @@ def hidden_state(run: Run) -> bool:
         curved = (known.smooth, known.hoelder, known.log_sobolev)
         if all(fact is None for fact in curved) and math.isinf(run.domain.diameter()):
             return False
-    return run.release == "last" and run.update is None and not run.method.averaged
+    return run.release == "last" and run.optimizer is None and not run.method.averaged
 
 
 def places(run: Run, key: Key) -> np.ndarray | None:

@@ -206,7 +206,7 @@ def with_calibration(
 ) -> Model:
     """``model`` as the run's calibration leaves it, with the noise of ``rounds``, on arranged
     records (see ``score_in_memory``)."""
-    if run.calibration is None:
+    if run.probability_calibration is None:
         return model
     scored = score_in_memory(run, model, rows, labels, slots)
     return Model(calibrate_weights(run, model.weights, scored, rounds), model.released)
@@ -218,7 +218,7 @@ def score_in_memory(
     """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices,
     computed once; none for a run whose calibration measures nothing. Records that are absent add
     nothing and have no slot."""
-    if private_calibration(run.calibration) is None:
+    if private_calibration(run.probability_calibration) is None:
         return lambda: iter(())
     flat, answers = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
 

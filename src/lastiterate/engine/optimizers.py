@@ -33,7 +33,7 @@ LARGE = 1e3
 def is_coupled(run: Run) -> bool:
     """Whether the run says that weight decay is a part of the gradients that running means are made
     of."""
-    return isinstance(run.update, PostProcessing) and run.update.decay == "coupled"
+    return isinstance(run.optimizer, PostProcessing) and run.optimizer.decay == "coupled"
 
 
 def check_decay(
@@ -60,7 +60,7 @@ def check_decay(
                 "optimizer",
                 "adds weight decay to the noisy gradients that its running means are made of",
                 None,
-                f'{remedy}, or say li.Run(update=li.PostProcessing("SGD", "coupled")), with your '
+                f'{remedy}, or say li.Run(optimizer=li.PostProcessing("SGD", "coupled")), with your '
                 "optimizer's name",
             )
 

@@ -76,7 +76,7 @@ def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> Non
     overflows, so that whether the last one is released says nothing about the hidden ones.
     """
     lipschitz = run.facts().fact("lipschitz", math.inf)
-    charged = run.release == "all" or run.update is not None or run.method.charges_way
+    charged = run.release == "all" or run.optimizer is not None or run.method.charges_way
     if charged or not isinstance(run.domain, Everywhere) or math.isinf(lipschitz):
         return
     size, first = np.size(initial), math.sqrt(np.size(initial)) * float(np.abs(initial).max())

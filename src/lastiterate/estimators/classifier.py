@@ -251,7 +251,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probabilities of the classes: the softmax of the linear scores.
 
-        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Other
+        They are calibrated where the run is (``calibrated=True``, or ``Run(probability_calibration=)``). Other
         scores are too steep: they rank rows, and their log loss can exceed that of one constant for
         all rows. A public factor (`lastiterate.AssumedSlope`) makes them less steep.
 

@@ -73,7 +73,7 @@ def plan_accelerated(asked: Asked) -> Iterator[Run]:
                 step_size=Steps(linear_decay(one.first, steps)),
                 clip=one.clip,
                 noise=one.composition_noise(steps),
-                update=HeavyBall(1 - friction),
+                optimizer=HeavyBall(1 - friction),
             )
 
 

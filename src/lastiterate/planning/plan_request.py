@@ -181,13 +181,14 @@ class Asked:
             asked = (
                 self.task.calibrated
                 and 2 <= self.task.classes <= MOST_CLASSES
-                and run.calibration is None
+                and run.probability_calibration is None
             )
             slope = public_slope(run) if asked else 1.0
-            return run if slope == 1 else replace(run, calibration=AssumedSlope(slope))
+            return run if slope == 1 else replace(run, probability_calibration=AssumedSlope(slope))
         moved = records_moved(self.adjacency)
         return replace(
-            run, calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share)))
+            run,
+            probability_calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share))),
         )
 
     def risk(self, run: Run) -> float:

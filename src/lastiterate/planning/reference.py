@@ -218,7 +218,7 @@ def filter_response(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.n
     """The last iterate in directions with these curvatures: response to a constant unit gradient,
     noise variance."""
     total = curvature + ridge
-    if run.constant and run.update is None and run.decided_noise.independent:
+    if run.constant and run.optimizer is None and run.decided_noise.independent:
         return _plain(run.first_step, run.first_noise, run.steps, total)
     responses = _responses(run.rule, run.step_sizes.tobytes(), total.tobytes())
     noise = of_draws(run.decided_noise, responses) * run.noise_stds[:, None]
@@ -355,7 +355,7 @@ def predict_scores(run: Run, risk: float) -> PredictedScores | None:
         return None
     outputs = run.loss.outputs or 1
     variance = 2 * risk / (outputs * (0.25 if classes == 2 else 1 / classes))
-    added = 0.0 if run.calibration is not None else _steepness()
+    added = 0.0 if run.probability_calibration is not None else _steepness()
     return PredictedScores(risk + added, _accuracy(0.0) - _accuracy(variance))
 
 

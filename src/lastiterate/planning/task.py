@@ -156,7 +156,7 @@ class Task:
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = (
-            1.2e11 if run.update is not None and not gathered else 6e10
+            1.2e11 if run.optimizer is not None and not gathered else 6e10
         )  # a hidden state: float64
         if run.method.hides_way:
             speed = 3e10  # float64, whatever the chunk

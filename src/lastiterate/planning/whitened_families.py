@@ -189,7 +189,7 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
         batching=batching,
         loss=loss,
         clip=clip,
-        update=HeavyBall(BETA),
+        optimizer=HeavyBall(BETA),
         adjacency=asked.adjacency,
         preprocessing=preparation(asked),
         rows_per_unit=task.rows_per_unit,

@@ -169,7 +169,7 @@ def _in_full_batches(charged: Certificate, epsilon: float, delta: float) -> Cert
             replace(charged.run, batching=FullBatch()),
             epsilon=epsilon,
             delta=delta,
-            at_least=charged.at_least,
+            min_evidence=charged.min_evidence,
         )
     return None
 

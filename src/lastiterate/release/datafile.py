@@ -426,7 +426,7 @@ def prediction_rows(
     if (
         probabilities
         and isinstance(model, FittedLinear)
-        and not isinstance(model.run.calibration, Calibration)
+        and not isinstance(model.run.probability_calibration, Calibration)
     ):
         warnings.warn(
             "the probabilities are not calibrated on records: their order means something, and "

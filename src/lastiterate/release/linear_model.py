@@ -154,7 +154,9 @@ class FittedLinear(Fitted):
         )
         unseen = tuple(text for text in said if text not in old.caveats)
         proof = replace(
-            account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen), unit=old.unit
+            account(run, min_evidence=old.min_evidence),
+            caveats=(*old.caveats, *unseen),
+            unit=old.unit,
         )
         charging = make_charging(ledger=ledger, dataset=dataset, purpose="private_score")
         charging.of_units = unit is not None
@@ -280,7 +282,10 @@ def knows(model: object) -> bool:
 def name_optimizer(optimizer: object, model: object) -> str:
     """Linear models take no optimizer of a caller."""
     raise InputError(
-        "optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule"
+        "optimizer",
+        "is for losses given as functions",
+        None,
+        "use optimizer=Adam(), or another rule",
     )
 
 
@@ -313,7 +318,7 @@ def check(order: Order) -> Order:
             "optimizer",
             "is for losses given as functions",
             None,
-            "use update=Adam(), or another rule",
+            "use optimizer=Adam(), or another rule",
         )
     if run.release != "last":
         raise InputError(

@@ -94,7 +94,7 @@ def check_order(kind: Kind, order: Order) -> Order:
     caveats = order.caveats
     if kind.subject == "run":
         run = order.certificate.run
-        if (type(run.update) is PostProcessing) != (order.optimizer is not None):
+        if (type(run.optimizer) is PostProcessing) != (order.optimizer is not None):
             raise InputError(
                 "optimizer",
                 "is needed where the run's update is PostProcessing, and for no other",

@@ -15,6 +15,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.comparison import check_statement
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
@@ -136,6 +137,7 @@ def steps_bar(
 # ``train``: one function from a described run and data to a released model; JAX is loaded late.
 
 
+@accept_old_names("train", at_least="min_evidence")
 def train(
     run: Run,
     data: object,
@@ -151,7 +153,7 @@ def train(
     augment: Callable[[Any, Any], Any] | None = None,
     copies: int | None = None,
     class_weight: Mapping[int, float] | None = None,
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
     progress: Progress | bool | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
@@ -207,7 +209,7 @@ def train(
     class_weight : dict of int to float, optional
         Public weight of every class index. Only ratios count: a contribution is clipped first, and
         then multiplied by at most 1.
-    at_least : Evidence, default Evidence.ENFORCED
+    min_evidence : Evidence, default Evidence.ENFORCED
         Weakest evidence of the facts that the certificate may rest on.
     progress : callable or bool, optional
         ``progress(steps_done, steps, seconds)``, called from time to time; True shows a bar.
@@ -244,7 +246,7 @@ def train(
     Raises
     ------
     NotCertified
-        If no theorem certifies the run on facts of ``at_least``, before training.
+        If no theorem certifies the run on facts of ``min_evidence``, before training.
     InputError
         If input is bad, the budget does not suffice, or the run diverges. Nothing is released.
 
@@ -278,22 +280,22 @@ def train(
         seed=seed,
         secure_noise=secure_noise,
         progress=progress,
-        at_least=at_least,
+        min_evidence=min_evidence,
         microbatch=microbatch,
     )
     kind = _kind_for(model, loss)
     run = run if average is None else with_average(run, average)
     run = (
         run
-        if optimizer is None or run.update is not None
-        else replace(run, update=PostProcessing(kind.load().name_optimizer(optimizer, model)))
+        if optimizer is None or run.optimizer is not None
+        else replace(run, optimizer=PostProcessing(kind.load().name_optimizer(optimizer, model)))
     )
     run = run if class_weight is None else with_class_weights(run, class_weight)
     run = with_record_draws(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
-    certificate = _certify_run(run, kind, epsilon, stated, None if secure_noise else at_least)
+    certificate = _certify_run(run, kind, epsilon, stated, None if secure_noise else min_evidence)
     charging = make_charging(
         ledger=ledger,
         dataset=dataset,
@@ -335,7 +337,7 @@ def _check_arguments(
     seed: int | None,
     secure_noise: bool,
     progress: Progress | bool | None,
-    at_least: Evidence,
+    min_evidence: Evidence,
     microbatch: int | None,
 ) -> None:
     """Refuse arguments of another type."""
@@ -360,9 +362,12 @@ def _check_arguments(
             progress,
             "leave it out for none",
         )
-    if type(at_least) is not Evidence:
+    if type(min_evidence) is not Evidence:
         raise InputError(
-            "at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED"
+            "min_evidence",
+            "must be an Evidence",
+            min_evidence,
+            "write lastiterate.Evidence.ENFORCED",
         )
     if microbatch is not None:
         integer("microbatch", microbatch)
@@ -422,13 +427,13 @@ def _kind_for(model: object, loss: object) -> Kind:
 
 
 def _certify_run(
-    run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
+    run: Run, kind: Kind, epsilon: float | None, delta: float, min_evidence: Evidence | None
 ) -> Certificate:
     """Return the certificate of the run that will be executed; nothing is trained without one.
 
-    ``at_least`` is ``None`` with exact noise.
+    ``min_evidence`` is ``None`` with exact noise.
     """
-    if at_least is None and kind.exactly is None:
+    if min_evidence is None and kind.exactly is None:
         raise InputError(
             "secure_noise",
             "is not for models of this kind: their gradients are not summed exactly",
@@ -438,16 +443,16 @@ def _certify_run(
     if epsilon is not None:
         return (
             calibrate_exactly(run, epsilon=epsilon, delta=delta)
-            if at_least is None
-            else calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
+            if min_evidence is None
+            else calibrate(run, epsilon=epsilon, delta=delta, min_evidence=min_evidence)
         )
     if run.noise is None:
         raise InputError(
             "epsilon", "is needed where the run has no noise", None, "state a budget, or the noise"
         )
-    if at_least is None:
+    if min_evidence is None:
         return Certificate(ExactRun(run))
-    certificate = account(run, at_least=at_least)
+    certificate = account(run, min_evidence=min_evidence)
     if not math.isfinite(certificate.epsilon(delta)):
         raise NotCertified(certificate.nearest())
     return certificate

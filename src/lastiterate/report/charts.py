@@ -391,7 +391,7 @@ def chart_steps(certificate: Certificate, delta: float, counts: int = COUNTS) ->
             at = (
                 certificate
                 if count == run.steps
-                else account(run.truncate(count), at_least=certificate.at_least)
+                else account(run.truncate(count), min_evidence=certificate.min_evidence)
             )
         except InputError:  # no statement about that few steps: the line begins later
             continue

@@ -38,7 +38,7 @@ def changes(run: Run) -> Iterator[Change]:
     """Changes of one field, the smaller ones first; some cannot be made of every run."""
     loss = run.loss
     yield "release the last iterate only", lambda: replace(run, release="last")
-    yield "leave momentum out", lambda: replace(run, update=None)
+    yield "leave momentum out", lambda: replace(run, optimizer=None)
     yield "leave the gradient clip out", lambda: replace(run, clip=None)
     yield "clip every record's gradient (at 1)", lambda: replace(run, clip=1.0)
     yield "use one step size", lambda: replace(run, step_size=Constant(run.first_step))

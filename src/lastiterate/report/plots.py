@@ -65,7 +65,7 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})
     by_name: dict[str, tuple[Kind, list[int], list[float]]] = {}
     for count in counts:
-        at = account(replace(run, steps=count), at_least=certificate.at_least)
+        at = account(replace(run, steps=count), min_evidence=certificate.min_evidence)
         for verdict in at.verdicts:
             if isinstance(verdict.result, Applies):
                 bound = verdict.result.bound
@@ -177,7 +177,7 @@ def epsilon_over_steps(
 def theorem_over_steps(theorem: Theorem, delta: float, path: Path, points: int = 40) -> Certificate:
     """The picture of one theorem on its example run, in front of the others that apply; returns
     what was accounted."""
-    certificate = account(theorem.example, at_least=Evidence.ASSUMED)
+    certificate = account(theorem.example, min_evidence=Evidence.ASSUMED)
     epsilon_over_steps(certificate, delta, path, stress=theorem.name, points=points)
     return certificate
 

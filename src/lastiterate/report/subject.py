@@ -109,14 +109,14 @@ def read(
     *,
     audit: str | Path | None = None,
     delta: float = 1e-5,
-    at_least: Evidence = Evidence.ENFORCED,
+    min_evidence: Evidence = Evidence.ENFORCED,
     ledger: str | Path | Ledger | None = None,
     page: bool = True,
 ) -> Subject:
     """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta``
-    on facts of ``at_least``). ``ledger``: the file that a model was charged to, whose line is
+    on facts of ``min_evidence``). ``ledger``: the file that a model was charged to, whose line is
     quoted. ``page``: whether the page in a folder must be the one that its list has."""
-    subject = _read(path, audit=audit, delta=delta, at_least=at_least, page=page)
+    subject = _read(path, audit=audit, delta=delta, min_evidence=min_evidence, page=page)
     return subject if ledger is None else _with_quote(subject, ledger)
 
 
@@ -165,7 +165,7 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
 
 
 def _read(
-    path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence, page: bool
+    path: str | Path, *, audit: str | Path | None, delta: float, min_evidence: Evidence, page: bool
 ) -> Subject:
     place = folders.to_path(path, "path")
     if place.is_dir():
@@ -177,7 +177,7 @@ def _read(
         return _of(
             place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None
         )
-    certificate = account(Run.from_dict(body), at_least=at_least)
+    certificate = account(Run.from_dict(body), min_evidence=min_evidence)
     text = certificate.to_json(delta)
     subject = _of(
         place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate

@@ -54,7 +54,7 @@ class Described:
     prox: Prox | None = None
     start: Start = Fixed()
     clip: float | None = None
-    update: Update | None = None
+    optimizer: Update | None = field(default=None, metadata={"key": "update"})
     preprocessing: tuple[Preparation, ...] = field(default=(), metadata={"key": "prelude"})
     release: Release = "last"
     adjacency: Adjacency = "zero-out"
@@ -74,7 +74,7 @@ class Described:
         def stds() -> Array:
             return np.array([self.first_noise]) if self.same_noise else self.noise_stds
 
-        return Plain() if self.update is None else self.update.bind_noise(stds)
+        return Plain() if self.optimizer is None else self.optimizer.bind_noise(stds)
 
     @property
     def nominal(self) -> bool:

@@ -346,7 +346,7 @@ class ObjectivePerturbation(ReleaseMethod):
             start=(Fixed,),
             prox=nothing,
             clip=nothing,
-            update=nothing,
+            optimizer=nothing,
             noise=(NoiseMultiplier, type(None)),
         )
         if run.release != "last":
@@ -487,7 +487,7 @@ class VarianceReduced(ReleaseMethod):
             loss=(Logistic, Softmax, HuberRidge),
             batching=(Poisson,),
             clip=(type(None),),
-            update=(type(None),),
+            optimizer=(type(None),),
             noise=(NoiseMultiplier, type(None)),
         )
         if type(run.step_size) is RelativeToSmooth:

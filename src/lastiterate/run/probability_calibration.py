@@ -23,7 +23,7 @@ MOST_CLASSES = 100
 class Calibration:
     """A private fit of slope and intercept to the scores of a released classifier.
 
-    For K > 2 classes it is one slope and K biases. It goes into ``Run(calibration=)``, for a linear
+    For K > 2 classes it is one slope and K biases. It goes into ``Run(probability_calibration=)``, for a linear
     classifier with an intercept, at most 100 classes, and a run that releases the last iterate
     only. Slope and biases are folded into the released weights.
 
@@ -89,7 +89,7 @@ class AssumedSlope:
     """A public factor for the scores of a released classifier, which costs no privacy.
 
     It suits records that are too few to measure a slope: closely clipped contributions make scores
-    too steep, for any data. It goes into ``Run(calibration=)``.
+    too steep, for any data. It goes into ``Run(probability_calibration=)``.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ class AssumedSlope:
     --------
     >>> import lastiterate as li
     >>> slope = li.AssumedSlope(0.5)
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), calibration=slope)
-    >>> run.calibration.slope
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), probability_calibration=slope)
+    >>> run.probability_calibration.slope
     0.5
     """
 
@@ -144,18 +144,21 @@ def check_calibration(run: Described, calibration: Calibration | AssumedSlope | 
     loss = run.loss
     if isinstance(loss, KnownConstants) or not loss.target_classes:
         raise InputError(
-            "calibration", "is of linear classifiers", type(loss).__name__, "leave it out"
+            "probability_calibration",
+            "is of linear classifiers",
+            type(loss).__name__,
+            "leave it out",
         )
     if loss.target_classes > MOST_CLASSES:
         raise InputError(
-            "calibration",
+            "probability_calibration",
             f"is of at most {MOST_CLASSES} classes",
             loss.target_classes,
             "leave it out",
         )
     if loss.intercept == 0:
         raise InputError(
-            "calibration",
+            "probability_calibration",
             "needs an intercept, which the biases become a part of",
             loss.intercept,
             "give the loss an intercept > 0",

@@ -255,7 +255,7 @@ class Run(Described):
         First parameters, independent of the data.
     clip : float, optional
         Euclidean clipping norm of one record's gradient. ``None`` leaves gradients as they are.
-    update : Nesterov, HeavyBall, Adam or PostProcessing, optional
+    optimizer : Nesterov, HeavyBall, Adam or PostProcessing, optional
         Update rule; by default a step follows the negative gradient.
     preprocessing : tuple of Preparation, default ()
         Private preparation before the first step, in order, composed into the certificate.
@@ -276,7 +276,7 @@ class Run(Described):
         `ObjectivePerturbation` or `VarianceReduced`.
     counts : tuple of NoisyCount or NoisyGroups, default ()
         Noisy counts of correct predictions, released together with the model.
-    calibration : Calibration or AssumedSlope, optional
+    probability_calibration : Calibration or AssumedSlope, optional
         Calibration of a classifier's probabilities after the last step, folded into the weights.
     augmentation : RecordAugmentation, optional
         Random numbers that belong to single records, such as augmentations and dropout.
@@ -321,13 +321,17 @@ class Run(Described):
     steps: int = field(default=NOT_GIVEN, metadata=serialization.ALWAYS_GIVEN)
     method: Method = NoisySGD()
     counts: tuple[Count, ...] = ()
-    calibration: Calibration | AssumedSlope | None = None
+    probability_calibration: Calibration | AssumedSlope | None = field(
+        default=None, metadata={"key": "calibration"}
+    )
     augmentation: RecordAugmentation | None = field(default=None, metadata={"key": "record_draws"})
     shortened = RenamedAttribute("truncate")
     measured = RenamedAttribute("with_top_eigenvalue")
     stabilised = RenamedAttribute("with_eigenvalues")
     prelude = RenamedAttribute("preprocessing")
     record_draws = RenamedAttribute("augmentation")
+    update = RenamedAttribute("optimizer")
+    calibration = RenamedAttribute("probability_calibration")
     epochs: InitVar[float | None] = None
 
     def __post_init__(self, epochs: float | None) -> None:
@@ -356,8 +360,8 @@ class Run(Described):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
         if self.noise is not None:
             self.noise.check(self.steps)
-        if self.update is not None:
-            self.update.check(self.step_size, self.noise)
+        if self.optimizer is not None:
+            self.optimizer.check(self.step_size, self.noise)
         check_number("preprocessing", self.preprocessing)
         check_number("counts", self.counts)
         check_relative(self)
@@ -366,7 +370,7 @@ class Run(Described):
         self.method.check(self)
         check_counts(self, self.counts)
         check_units(self, self.counts)
-        check_calibration(self, self.calibration)
+        check_calibration(self, self.probability_calibration)
         check_augmentation(self, self.augmentation)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -515,12 +519,12 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "domain": get_args(Domain),
     "prox": get_args(Prox),
     "start": get_args(Start),
-    "update": get_args(Update),
+    "optimizer": get_args(Update),
     "preprocessing": get_args(Preparation),
     "loss": get_args(Loss),
     "method": get_args(Method),
     "counts": get_args(Count),
-    "calibration": (Calibration, AssumedSlope),
+    "probability_calibration": (Calibration, AssumedSlope),
     "augmentation": (RecordAugmentation,),
 }
 """The classes that each field of a run may hold."""
@@ -529,7 +533,13 @@ _CLASSES: dict[str, type] = {
 } | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
 for _kind in _CLASSES.values():
     checks_arguments(_kind)
-rename_arguments(Run, prelude="preprocessing", record_draws="augmentation")
+rename_arguments(
+    Run,
+    prelude="preprocessing",
+    record_draws="augmentation",
+    update="optimizer",
+    calibration="probability_calibration",
+)
 
 
 def check_described(run: Any) -> None:

@@ -140,9 +140,9 @@ def check_stable(run: Described) -> None:
             "add preprocessing=(..., PrivateCovariance(noise_multiplier)), or give the step sizes "
             "themselves",
         )
-    if type(run.update) is not HeavyBall:
+    if type(run.optimizer) is not HeavyBall:
         raise InputError(
-            "update",
+            "optimizer",
             "must be HeavyBall where steps follow released second moments",
             None,
             "use HeavyBall(0.9), or give the step sizes themselves",
@@ -176,11 +176,11 @@ def longest_stable(run: Described, largest: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature
     by the scores times the largest eigenvalue of the rows' second moments, the intercept's added,
     plus the ridge."""
-    assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, KnownConstants)
+    assert isinstance(run.optimizer, HeavyBall) and not isinstance(run.loss, KnownConstants)
     loss = run.loss
     square = loss.row_norm**2 + loss.intercept**2
     by_scores = (loss.facts().fact("smooth") - loss.ridge) / square
-    return 2 * (1 + run.update.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
+    return 2 * (1 + run.optimizer.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
 
 
 def typical_norm(run: Described) -> float:

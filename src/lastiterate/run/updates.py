@@ -101,8 +101,8 @@ class Adam(UpdateRule):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.Adam(noise_floor=0.5))
-    >>> run.update.beta1
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, optimizer=li.Adam(noise_floor=0.5))
+    >>> run.optimizer.beta1
     0.9
     """
 
@@ -229,8 +229,8 @@ class Nesterov(UpdateRule):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.Nesterov())
-    >>> run.update.word
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, optimizer=li.Nesterov())
+    >>> run.optimizer.word
     'nesterov'
     """
 
@@ -270,8 +270,8 @@ class HeavyBall(UpdateRule):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.HeavyBall(0.9))
-    >>> run.update.beta
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, optimizer=li.HeavyBall(0.9))
+    >>> run.optimizer.beta
     0.9
     """
 
@@ -322,8 +322,8 @@ class PostProcessing(UpdateRule):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=1.0, clip=1.0, update=li.PostProcessing("lion"))
-    >>> run.update.name
+    >>> run = li.Run(n=100, steps=3, step_size=1.0, clip=1.0, optimizer=li.PostProcessing("lion"))
+    >>> run.optimizer.name
     'lion'
     """
 
@@ -361,7 +361,7 @@ class PostProcessing(UpdateRule):
             "optimizer",
             "is needed to execute this run: its code is no part of a description",
             self.name,
-            "give it to train, or describe the same guarantee with update=HeavyBall(0.9)",
+            "give it to train, or describe the same guarantee with optimizer=HeavyBall(0.9)",
         )
 
     def update(

@@ -98,9 +98,9 @@ plain_updates = Assumption(
     "no momentum and no other update rule",
     lambda run: (
         Held()
-        if run.update is None
+        if run.optimizer is None
         else Broken(
-            f"the proof covers plain steps, and this run's update rule is {run.update.word}"
+            f"the proof covers plain steps, and this run's update rule is {run.optimizer.word}"
         )
     ),
 )
@@ -113,7 +113,7 @@ not_averaged = _plain(
 released_as_left = _plain(
     "released_as_left",
     "weights that are released as the last step leaves them",
-    lambda run: run.calibration is None,
+    lambda run: run.probability_calibration is None,
     "a calibration changes the weights that the last step leaves",
 )
 full_batch = _plain(

@@ -499,7 +499,7 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
         noise=noise,
         clip=clip,
         batching=drawn.batching,
-        update=update,
+        optimizer=update,
         release="last" if update is None else "all",
         adjacency="zero-out" if drawn.shuffled else "add-remove",
     )
