@@ -61,7 +61,7 @@ def export_command(
         Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")
     ] = None,
 ) -> None:
-    """Write the release for other programs and people: ONNX, a model card ...
+    """Write the release for others: ONNX, a model card and more.
 
     A text goes to standard output, or to --out; onnx needs a file there, and sacro and huggingface
     the name of a new folder.
