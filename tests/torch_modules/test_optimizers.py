@@ -258,10 +258,10 @@ REFUSED = {
         torch.optim.SGD(module().parameters(), 0.1),
         "must be a function",
     ),
-    "a class": (torch.optim.SGD, "must be a function"),
+    "a class": (torch.optim.Adam, r"'the class Adam'; write lambda p: torch.optim.Adam\(p, lr=1e"),
     "other parameters": (
         lambda p: torch.optim.SGD(module().parameters(), 0.1),
-        "every parameter that it is handed",
+        r"is handed, and no other, got '4 of which 0 were handed'; build it from the list .*p\[:2\]",
     ),
     "some of them": (lambda p: torch.optim.SGD(p[:2], 0.1), "every parameter that it is handed"),
     "no optimizer": (lambda p: None, "must be a torch.optim.Optimizer"),
@@ -288,6 +288,18 @@ REFUSED = {
     "epochs of an optimizer": (
         PerEpoch(lambda p: torch.optim.SGD(p, 0.1)),  # type: ignore[arg-type, return-value]
         "must be a scheduler around an optimizer .* 'SGD'; leave PerEpoch out",
+    ),
+    "a cosine of epochs": (
+        lambda p: lr_scheduler.CosineAnnealingLR(torch.optim.SGD(p, 0.1), T_max=3),
+        "8 steps, 2.667 epochs, got 'CosineAnnealingLR turns 2 times'; a scheduler is stepped once",
+    ),
+    "cycles of epochs": (
+        lambda p: lr_scheduler.CyclicLR(torch.optim.SGD(p, 0.1), 0.01, 0.1, step_size_up=1),
+        "CyclicLR turns 6 times.*PerEpoch.*a rate that is meant to turn so often is a LambdaLR",
+    ),
+    "restarts of epochs": (
+        lambda p: lr_scheduler.CosineAnnealingWarmRestarts(torch.optim.SGD(p, 0.1), T_0=2),
+        "CosineAnnealingWarmRestarts turns 6 times",
     ),
     "a table of rates that is too short": (
         lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, 0.1), [1.0, 0.5, 0.2, 0.1].__getitem__),
@@ -320,6 +332,38 @@ def test_a_schedule_as_long_as_the_run_is_taken_and_a_refused_one_is_not_paid_fo
             dataset="d",
         )
     assert (tmp_path / "l").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=8),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=4),
+        lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=8),
+        lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2),
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=3),
+        lambda o: lr_scheduler.LinearLR(o, total_iters=2),
+        lambda o: lr_scheduler.LambdaLR(o, lambda k: 1 + k % 2),
+    ],
+)
+def test_a_schedule_that_counts_steps_is_taken(schedule: Any):
+    made = train(lambda p: schedule(torch.optim.SGD(p, lr=0.1, momentum=0.5)))
+    assert made.certificate.run.update.name.startswith("SGD, ")
+
+
+def test_a_step_size_next_to_an_optimizer_is_shown():
+    with pytest.raises(
+        InputError, match=r"step_size must be 1 .*, got 0.5; give the learning rate"
+    ):
+        train(adamw, replace(PLAIN, step_size=0.5))
+
+
+def test_so_is_one_of_epochs_where_an_epoch_is_a_step_or_is_said():
+    def cosine(p: Any) -> Any:
+        return lr_scheduler.CosineAnnealingLR(torch.optim.SGD(p, lr=0.1), T_max=3)
+
+    train(cosine, replace(PLAIN, batching=li.FullBatch()))
+    train(PerEpoch(cosine))
 
 
 def test_an_optimizer_is_named_and_tried_for_the_parameters_that_it_gets():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import lastiterate as li
 from lastiterate.errors import InputError
@@ -88,6 +88,11 @@ def linear():
     "x, said",
     [
         ("text", "tensors or arrays of numbers"),
+        (
+            DataLoader(TensorDataset(torch.zeros(3, 4))),
+            "got 'object'; of a DataLoader give each",
+        ),
+        (X[0], r"for each of which the module answers; give a single record as x\[None\]"),
         (X[0, 0], "along the first axis"),
         ({}, "along the first axis"),
         (X[:, :2], "records that the module takes"),

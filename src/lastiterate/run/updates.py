@@ -352,7 +352,7 @@ class PostProcessing(UpdateRule):
             raise InputError(
                 "step_size",
                 "must be 1 where an optimizer makes the steps",
-                type(step_size).__name__,
+                getattr(step_size, "value", type(step_size).__name__),
                 "give the learning rate, or its schedule, to the optimizer",
             )
 

@@ -146,7 +146,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         refuse(unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        with hide_values("X"):
+        with hide_values("X or y"):
             X, y = validate_data(
                 self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2
             )

@@ -15,7 +15,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    LRScheduler,
+    ReduceLROnPlateau,
+)
 
 from lastiterate.engine.optimizers import check_decay
 from lastiterate.errors import InputError
@@ -98,7 +104,7 @@ class Made:
             raise InputError(
                 "optimizer",
                 "must be a function from parameters to an optimizer",
-                type(make).__name__,
+                f"the class {make.__name__}" if isinstance(make, type) else type(make).__name__,
                 f"write {_form(make)}",
             )
         parameters = [
@@ -147,8 +153,10 @@ class Made:
             raise InputError(
                 "optimizer",
                 "must hold every parameter that it is handed, and no other",
-                len(held),
-                "freeze the others by requires_grad=False in the module",
+                f"{len(held)} of which {len({*held} & {*map(id, self.parameters)})} were handed",
+                "build it from the list that the function gets, in the module's order, such as "
+                'lambda p: torch.optim.SGD([{"params": p[:2]}, {"params": p[2:], "lr": 0.01}], lr=0.1)'
+                "; freeze others by requires_grad=False in the module",
             )
         if isinstance(self.scheduler, ReduceLROnPlateau):
             raise InputError(
@@ -262,7 +270,7 @@ class ModuleOptimizer(UpdateRule):
             )
         rule = cls(make, parameters.shapes, epoch if isinstance(make, PerEpoch) else 1.0)
         rule._check_step(initial)
-        rule._check_schedule(steps)
+        rule._check_schedule(steps, epoch)
         if not coupled:
             one, other = (cls(make, parameters.shapes, rule.epoch) for _ in range(2))
             check_decay(
@@ -324,7 +332,7 @@ class ModuleOptimizer(UpdateRule):
                 "leave that part out",
             )
 
-    def _check_schedule(self, steps: int) -> None:
+    def _check_schedule(self, steps: int, epoch: float) -> None:
         made = Made.by(self.make, self.shapes, self.epoch)
         if made.scheduler is None:
             return
@@ -342,6 +350,8 @@ class ModuleOptimizer(UpdateRule):
                     f"an error after step {k + 1}",
                     COUNTED if self.epoch == 1 else "it counts epochs: give it more of them",
                 ) from None
+        if self.epoch == 1 < epoch:
+            _check_turns(made.scheduler, rates, steps / epoch)
         tiny = [k for k, rate in enumerate(rates) if rate < max(rates) / FADED]
         if 2 * len(tiny) > len(rates):
             raise InputError(
@@ -386,6 +396,23 @@ class ModuleOptimizer(UpdateRule):
         return hasher.hexdigest()
 
 
+def _check_turns(scheduler: LRScheduler, rates: list[float], epochs: float) -> None:
+    """Refuse a schedule that turns as often as one that counts epochs and is stepped at every
+    step: a cosine that rises and falls again, cycles or restarts more than one per epoch."""
+    change = np.diff(rates)
+    signs = np.sign(change[np.abs(change) > 1e-9 * max(rates)])
+    turns = int((signs[1:] != signs[:-1]).sum())
+    most = {CosineAnnealingLR: 1, CyclicLR: 2 * epochs, CosineAnnealingWarmRestarts: 2 * epochs}
+    if turns > most.get(type(scheduler), turns):
+        raise InputError(
+            "optimizer",
+            f"must have a learning rate that turns with the run's {len(rates)} steps, "
+            f"{epochs:.4g} epochs",
+            f"{type(scheduler).__name__} turns {turns} times",
+            f"{COUNTED}; a rate that is meant to turn so often is a LambdaLR",
+        )
+
+
 def _form(given: object) -> str:
     """How the optimizer that a caller has is written as a function of parameters."""
     inner = getattr(given, "original_optimizer", given)
@@ -394,7 +421,8 @@ def _form(given: object) -> str:
         name = type(inner).__name__
         home = "torch.optim." if hasattr(torch.optim, name) else ""
         return f"lambda p: {home}{name}(p, lr={float(rate):g})"
-    return "lambda p: torch.optim.AdamW(p, lr=1e-3)"
+    name = given.__name__ if isinstance(given, type) else "AdamW"
+    return f"lambda p: torch.optim.{name if hasattr(torch.optim, name) else 'AdamW'}(p, lr=1e-3)"
 
 
 def _whole(value: object) -> Any:

@@ -345,7 +345,12 @@ def _tensors(part: object, name: str = "data") -> Any:
             return long(value.detach())
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
-            raise InputError(name, "must be tensors or arrays of numbers", str(array.dtype))
+            raise InputError(
+                name,
+                "must be tensors or arrays of numbers",
+                str(array.dtype),
+                "of a DataLoader give each batch by itself" if name == "x" else "",
+            )
         return long(torch.from_numpy(np.array(array)))
 
     return tree_map(one, part)

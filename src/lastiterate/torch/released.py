@@ -152,7 +152,12 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
             "x", "must hold records that the module takes", str(error).splitlines()[0][:120]
         ) from None
     if answer is None:
-        raise InputError("x", "must hold records for each of which the module answers", None)
+        raise InputError(
+            "x",
+            "must hold records for each of which the module answers",
+            None,
+            "give a single record as x[None]",
+        )
     return answer
 
 
