@@ -12,7 +12,7 @@ from lastiterate.accounting.subjects import format_rounded_down, format_rounded_
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.store import quote_line
+from lastiterate.ledger.quote import quote_line
 from lastiterate.planning.task import budget
 from lastiterate.release.allowance import Allowance
 from lastiterate.report.guarantee import _describe_charge

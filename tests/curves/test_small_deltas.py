@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves import fixed_size
+from lastiterate.curves import dominating_pair
 from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_ratio
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
@@ -60,7 +60,7 @@ def test_never_below_a_gaussian_mechanism(curve, monkeypatch):
     """Batches of all records are a 1.5-Gaussian mechanism; without what is known of it, epsilon is
     near and above."""
     monkeypatch.setattr(type(curve), "known", property(lambda _: Gdp(math.inf)))
-    fixed_size._epsilon.cache_clear()
+    dominating_pair._epsilon.cache_clear()
     exact = Gdp(1.5)
     for delta in (1e-5, 1e-9, 1e-12, 1e-20, 1e-30):
         assert (
@@ -70,7 +70,7 @@ def test_never_below_a_gaussian_mechanism(curve, monkeypatch):
         assert (
             exact.delta(epsilon) * (1 - 1e-9) <= curve.delta(epsilon) <= 50 * exact.delta(epsilon)
         )
-    fixed_size._epsilon.cache_clear()
+    dominating_pair._epsilon.cache_clear()
 
 
 def test_single_steps_against_60_digits():

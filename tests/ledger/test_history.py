@@ -15,8 +15,9 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.history import LineCheckpoints, hash_chain
-from lastiterate.ledger.store import quote_line
+from lastiterate.ledger.history import hash_chain
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger.quote import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 

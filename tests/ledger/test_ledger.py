@@ -17,8 +17,8 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
-from lastiterate.ledger.history import LineCheckpoints
-from lastiterate.ledger.store import together
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger.quote import together
 
 RUN = "r" * 64
 ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")

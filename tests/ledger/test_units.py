@@ -15,8 +15,8 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, history
-from lastiterate.ledger.history import is_row
-from lastiterate.ledger.store import quote_line
+from lastiterate.ledger.budget import is_row
+from lastiterate.ledger.quote import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 

@@ -20,7 +20,7 @@ from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.errors import BudgetWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.ledger.store import describe_second_name
+from lastiterate.ledger.quote import describe_second_name
 from lastiterate.release import composition_reminder, datafile, dataset, linear_model
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
 from lastiterate.release.model_kinds import LINEAR

@@ -31,7 +31,7 @@ from lastiterate.cli.flags import (
 from lastiterate.cli.help import OrderedCommands
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.ledger.history import NAME_UNITS
+from lastiterate.ledger.budget import NAME_UNITS
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
 # terminal shows.

@@ -15,8 +15,8 @@ from lastiterate.cli.app import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
+    from lastiterate.ledger.budget import Release, Total
     from lastiterate.ledger.filters import Filter
-    from lastiterate.ledger.history import Release, Total
 
 ledgers = typer.Typer(no_args_is_help=True, help="Keep a data set's total privacy budget.")
 app.add_typer(ledgers, name="ledger")
@@ -66,7 +66,7 @@ def ledger_make(
     """
     from lastiterate.accounting.subjects import format_rounded_up
     from lastiterate.ledger import Ledger
-    from lastiterate.ledger.history import is_row
+    from lastiterate.ledger.budget import is_row
 
     if adjacency not in ("zero-out", "replace-one", "add-remove"):
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
@@ -128,7 +128,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     from lastiterate.accounting.subjects import format_rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
-    from lastiterate.ledger.store import budget_delta, together
+    from lastiterate.ledger.quote import budget_delta, together
     from lastiterate.release.allowance import Allowance
 
     ledger = Ledger(file)
@@ -194,7 +194,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
 def _describe_charge(release: Release, delta: float) -> str:
     """The epsilon that a line was charged for; of a line that was damaged, that nothing is known."""
     from lastiterate.accounting.subjects import format_rounded_up
-    from lastiterate.ledger.store import charged_epsilon
+    from lastiterate.ledger.quote import charged_epsilon
 
     try:
         epsilon = charged_epsilon(release, delta)

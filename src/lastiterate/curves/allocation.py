@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.curves import ratio_law, subsampled
 from lastiterate.curves.curve import UP, check_counts
-from lastiterate.curves.fixed_size import DominatingPair
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
 from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, mean_of, mix_ratios

@@ -10,7 +10,8 @@ from typing import Any, cast
 from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.fixed_size import BesideGaussian, FixedSizeSteps
+from lastiterate.curves.dominating_pair import BesideGaussian
+from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld

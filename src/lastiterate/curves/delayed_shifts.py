@@ -12,7 +12,7 @@ import numpy as np
 from lastiterate.curves import allocation
 from lastiterate.curves.allocation import COARSE_SHARE, SHARE, Composed, ComposedFar, compose_far
 from lastiterate.curves.curve import UP
-from lastiterate.curves.fixed_size import DominatingPair
+from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, mean_of_two
 from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios

@@ -21,7 +21,7 @@ from lastiterate.curves.curve import (
     check_epsilon,
     confirm_epsilon,
 )
-from lastiterate.curves.fixed_size import NEAR_FLOOR, BesideGaussian
+from lastiterate.curves.dominating_pair import NEAR_FLOOR, BesideGaussian
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, renyi_sum
 from lastiterate.run.validation import Array

@@ -24,7 +24,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from lastiterate import limits
-from lastiterate.data.columns import MISSING, day_number, is_written_otherwise
+from lastiterate.data.cell_values import is_written_otherwise
+from lastiterate.data.columns import MISSING, day_number
 from lastiterate.data.decompression import most_unpacked, open_unpacked, refuse_beyond
 from lastiterate.data.table import (
     Cells,

@@ -9,19 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.columns import (
-    MISSING,
-    RANGE,
-    Category,
-    Column,
-    Date,
-    Numeric,
-    Positions,
-    day_number,
-    numbers,
-    plain_cells,
-    values_of,
-)
+from lastiterate.data.cell_values import RANGE, Positions, numbers, plain_cells, values_of
+from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import (
     Cells,

@@ -10,9 +10,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, cast
 
+from lastiterate.data.cell_values import DECIMALS, ORDERS
 from lastiterate.data.columns import (
-    DECIMALS,
-    ORDERS,
     UNKNOWN,
     Array,
     Category,

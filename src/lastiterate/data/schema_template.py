@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lastiterate.data.columns import DECIMALS, ORDERS, day_number
+from lastiterate.data.cell_values import DECIMALS, ORDERS
+from lastiterate.data.columns import day_number
 from lastiterate.data.schema import NEEDS
 from lastiterate.data.table import FormatFacts
 from lastiterate.errors import InputError

@@ -20,7 +20,7 @@ from sklearn.base import (  # pyright: ignore
 from sklearn.pipeline import Pipeline  # pyright: ignore
 from sklearn.utils import get_tags  # pyright: ignore
 
-from lastiterate.data.columns import Positions
+from lastiterate.data.cell_values import Positions
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema

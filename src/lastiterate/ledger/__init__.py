@@ -1,8 +1,8 @@
 """A record of what was released about a data set, and a budget that no sequence of releases
 exceeds."""
 
+from lastiterate.ledger.budget import Release, Total
 from lastiterate.ledger.filters import Charge, GaussianFilter, RenyiFilter
-from lastiterate.ledger.history import Release, Total
 from lastiterate.ledger.store import Ledger
 
 __all__ = ["Charge", "GaussianFilter", "Ledger", "Release", "RenyiFilter", "Total"]

@@ -22,8 +22,9 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
-from lastiterate.ledger.history import LineCheckpoints
-from lastiterate.ledger.store import Ledger, describe_second_name
+from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger.quote import describe_second_name
+from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 
@@ -34,7 +35,7 @@ from lastiterate.release.allowance import Allowance, Charged
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint, Key
-    from lastiterate.ledger.history import Release
+    from lastiterate.ledger.budget import Release
     from lastiterate.release.released_model import Fitted
 
 EVERY = 60.0

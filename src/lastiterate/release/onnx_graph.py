@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastiterate.data.cell_values import Positions
 from lastiterate.data.columns import (
     INDICATOR,
     MISSING,
@@ -23,7 +24,6 @@ from lastiterate.data.columns import (
     Column,
     Date,
     Numeric,
-    Positions,
     Words,
 )
 from lastiterate.data.schema import Schema

@@ -15,7 +15,8 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.comparison import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
-from lastiterate.ledger.store import Ledger, Quote, quote_line
+from lastiterate.ledger.quote import Quote, quote_line
+from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.folder import SIGNATURE

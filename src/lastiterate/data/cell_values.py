@@ -1,0 +1,259 @@
+"""From the cells of a column to the values of its fields.
+
+Every rule is public, and every record is read by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lastiterate.data.columns import (
+    INDICATOR,
+    MISSING,
+    Category,
+    Column,
+    Date,
+    Id,
+    Ignore,
+    Numeric,
+    Words,
+    day_number,
+)
+from lastiterate.data.table import Cells, canonical_text
+from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Values
+
+RANGE = 'correct the cell, or train with another public range or outside = "clip" in the schema'
+"""Remedies hold before training and for the new records of a trained model, whose schema is fixed.
+"""
+TRUTHS = {"true": 1.0, "false": 0.0}
+"""Cells (lower case, stripped) that a number column reads as numbers, as arrays have true and
+false."""
+
+
+class Positions(dict[str, int]):
+    """Positions of public values in their list, by the cell as it is written or else by its
+    canonical form.
+
+    Cells that are no value are -1, or ``missing`` where they are a mark of that. Values that are
+    one number, such as 1.1 and 1.10, are known by their own text alone.
+    """
+
+    def __init__(self, values: Sequence[str], missing: int = -1) -> None:
+        super().__init__((value, index) for index, value in enumerate(values))
+        self._missing, forms = missing, [canonical_text(value) for value in values]
+        counts = Counter(forms)
+        self.forms = {form: index for index, form in enumerate(forms) if counts[form] == 1}
+
+    def __missing__(self, cell: str) -> int:
+        index = self.forms.get(canonical_text(cell))
+        if index is None:
+            index = self._missing if cell.lower() in MISSING else -1
+        self[cell] = index
+        return index
+
+    def of(self, cells: Iterable[str]) -> np.ndarray:
+        """Return the positions of cells, (n,)."""
+        return np.array([self[cell] for cell in cells], dtype=np.int64)
+
+
+DECIMALS = (".", ",")
+ORDERS = {"year-month-day": (), "day.month.year": (3, 2, 1), "month/day/year": (3, 1, 2)}
+"""How a file may write days; the groups of ``_DAY`` that are year, month and day."""
+_COMMA = re.compile(
+    r"([-+]?)([0-9]{1,3}(?:[. '\u00a0\u202f][0-9]{3})+|[0-9]*)(?:,([0-9]*))?([eE][-+]?[0-9]+)?"
+)
+_DAY = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})([ T].*)?")
+
+
+def plain_cells(column: Column, cells: Cells, first: int, *, decimal: str, dates: str) -> Cells:
+    """Return cells with a decimal point and ISO days, of a file that writes them otherwise.
+
+    Cells that are no such number or day stay as they are; a point where the comma is decimal is
+    refused, since 1.5 may be 15.
+    """
+    if isinstance(cells, np.ndarray):
+        return cells
+    if isinstance(column, Numeric) and decimal == ",":
+        return [_with_point(column, cell, number) for number, cell in enumerate(cells, first + 1)]
+    if isinstance(column, Date) and ORDERS[dates]:
+        return [_as_iso(cell, *ORDERS[dates]) for cell in cells]
+    return cells
+
+
+def _with_point(column: Numeric, cell: str, number: int) -> str:
+    found = _COMMA.fullmatch(cell.strip())
+    if found is not None and found[0]:
+        sign, whole, part, exponent = (group or "" for group in found.groups())
+        return f"{sign}{''.join(filter(str.isdecimal, whole))}.{part}{exponent}"
+    if ("." in cell or "," in cell) and cell.strip().lower() not in MISSING:
+        raise InputError(
+            f"column {column.name!r}",
+            "must hold numbers with a decimal comma",
+            f"other text in record {number}",
+            'write 1.234,5 or 1234,5, or train without decimal = "," in the schema',
+        )
+    return cell
+
+
+def _as_iso(cell: str, year: int, month: int, day: int) -> str:
+    found = _DAY.fullmatch(cell.strip())
+    if found is None:
+        return cell
+    return f"{found[year]}-{found[month]:0>2}-{found[day]:0>2}{found[4] or ''}"
+
+
+def is_written_otherwise(cell: str) -> bool:
+    """Whether a cell is a number with a decimal comma, or a day that begins with its day or month."""
+    comma = _COMMA.fullmatch(cell)
+    return (comma is not None and bool(comma[3])) or _DAY.fullmatch(cell) is not None
+
+
+def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
+    """What a column gives to each of its fields; ``first``: records of the file before these.
+
+    Errors: cells that the schema refuses, by the number of the record and never by their value.
+    """
+    match column:
+        case Numeric():
+            return (numbers(column, cells, first),)
+        case Category():
+            return (_places(column, cells, first),)
+        case Date():
+            return _days(column, cells, first)
+        case Words():
+            return (
+                [
+                    "" if str(cell).lower() in MISSING else canonical_text(str(cell))
+                    for cell in cells
+                ],
+            )
+        case Id() | Ignore():
+            return ()
+
+
+def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps
+    that."""
+    try:
+        values = np.array(cells, dtype=np.float64)
+        if not isinstance(cells, np.ndarray) and any("_" in cell for cell in cells):
+            raise ValueError  # Python reads 1_0 as a number; each cell is looked at
+    except ValueError:
+        values = np.array(
+            [_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)]
+        )
+    missing = np.isnan(values)
+    if missing.any() and column.missing == "refuse":
+        raise InputError(
+            f"column {column.name!r}",
+            "has a missing value",
+            f"record {first + int(np.argmax(missing)) + 1}",
+            'fill the cell, or train with missing = a public number or "indicator" in the schema',
+        )
+    if column.missing not in ("refuse", INDICATOR):
+        values = np.where(missing, float(column.missing), values)
+    outside = (values < column.low) | (values > column.high)
+    if column.outside == "refuse" and outside.any():
+        raise InputError(
+            f"column {column.name!r}",
+            f"must lie in [{column.low:g}, {column.high:g}]",
+            f"record {first + int(np.argmax(outside)) + 1}",
+            RANGE,
+        )
+    return column.to_unit(np.clip(values, column.low, column.high))
+
+
+def _parse(column: Numeric, cell: str, number: int) -> float:
+    if cell.strip().lower() in MISSING:
+        return float("nan")
+    if cell.strip().lower() in TRUTHS:
+        return TRUTHS[cell.strip().lower()]
+    try:
+        if "_" in cell:
+            raise ValueError
+        return float(cell)
+    except ValueError:
+        raise InputError(
+            f"column {column.name!r}",
+            "must hold numbers",
+            f"other text in record {number}",
+            'write 1000 and not 1,000, 30.5 and not 30,5; or train with decimal = "," in the '
+            'schema, or with kind = "category" or "text"',
+        ) from None
+
+
+def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
+    """Places of categories in their list (n,), -1 for none of them."""
+    codes = Positions(column.values, len(column.values) if column.missing == INDICATOR else -2).of(
+        cells
+    )
+    for code, rule, what, remedy in (
+        (
+            -2,
+            column.missing,
+            "a missing value",
+            'fill the cell, or train with missing = "indicator" or "zero"',
+        ),
+        (
+            -1,
+            column.outside,
+            "an unknown category",
+            'correct the cell, or train with it in values, or with outside = "zero"',
+        ),
+    ):
+        if rule == "refuse" and (codes == code).any():
+            raise InputError(
+                f"column {column.name!r}",
+                f"has {what}",
+                f"record {first + int(np.argmax(codes == code)) + 1}",
+                f"{remedy} in the schema",
+            )
+    return codes
+
+
+def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places of days between the ends, from -1 to 1, their months and weekdays, each (n,)."""
+    dates = np.full(len(cells), np.nan)
+    for i, cell in enumerate(cells):
+        number = day_number(cell)
+        if number is not None:
+            dates[i] = number
+        elif cell.lower() not in MISSING:
+            raise InputError(
+                f"column {column.name!r}",
+                "must hold days such as 2026-01-31",
+                f"other text in record {first + i + 1}",
+                'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
+                'the schema, or with kind = "category" or "text"',
+            )
+    missing, (low, high) = np.isnan(dates), column.ends
+    if missing.any() and column.missing == "refuse":
+        raise InputError(
+            f"column {column.name!r}",
+            "has a missing value",
+            f"record {first + int(np.argmax(missing)) + 1}",
+            'fill the cell, or train with missing = "indicator" in the schema',
+        )
+    outside = (dates < low) | (dates > high)
+    if column.outside == "refuse" and outside.any():
+        raise InputError(
+            f"column {column.name!r}",
+            f"must lie from {column.first} to {column.last}",
+            f"record {first + int(np.argmax(outside)) + 1}",
+            RANGE,
+        )
+    days = np.where(missing, 0, dates).astype(np.int64)
+    calendar = np.datetime64("0001-01-01", "D") + (days - 1).astype(
+        "timedelta64[D]"
+    )  # day 1 is a Monday
+    month = calendar.astype("datetime64[M]").astype(np.int64) % 12
+    return (
+        (np.clip(dates, low, high) - low) / (high - low) * 2 - 1,
+        np.where(missing, -1, month),
+        np.where(missing, -1, (days - 1) % 7),
+    )

@@ -1,0 +1,368 @@
+"""The lines of a ledger, the budget of a data set, and which charge is refused."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, final
+
+from lastiterate.curves.composition import curve_from_dict
+from lastiterate.errors import InputError
+from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
+from lastiterate.ledger.history import LINE, hash_chain, lines_of_units, rows_per_unit
+
+NAME_UNITS = "unit=NAMES, or units=NAMES in an estimator's fit"
+"""The arguments by which a release names the owner of a row; the command line has its own words for
+it."""
+ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
+"""Names of single rows in ledgers."""
+ARTICLES = {"a", "an", "one", "single", "each", "every"}
+Stage = Literal["reserved", "touched", "released", "cancelled"]
+COLUMNS = ", ".join(LINE)
+
+
+@final
+@dataclass(frozen=True)
+class Release:
+    """One line of a ledger's history.
+
+    Parameters
+    ----------
+    number : int
+        Position in the history, from 1.
+    token : str
+        Name of the release.
+    dataset : str
+        Name of the data set.
+    purpose : str
+        Purpose in words.
+    run : str
+        Hash of the description that the curve follows from.
+    curve : str
+        Privacy curve, as JSON.
+    costs : str
+        Charge, as JSON.
+    day : str
+        Day of the reservation, as YYYY-MM-DD.
+    chain : str
+        Hash that ties the line to all lines before it.
+    state : {"reserved", "touched", "released", "cancelled"}
+        Stage of the release.
+    model : str or None
+        Hash of the released weights.
+    checkpoint : int
+        Number of the last checkpoint.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from lastiterate.curves import Gdp
+    >>> from lastiterate.ledger import GaussianFilter, Ledger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger(Path(folder, "budget.ledger"))
+    ...     ledger.add("clinic", unit="row", adjacency="zero-out", filter=GaussianFilter(1.0))
+    ...     _ = ledger.reserve("clinic", Gdp(0.1), adjacency="zero-out", run="", purpose="trial")
+    ...     release, = ledger.total("clinic").releases
+    >>> release.number, release.state
+    (1, 'reserved')
+    """
+
+    number: int
+    token: str
+    dataset: str
+    purpose: str
+    run: str
+    curve: str
+    costs: str
+    day: str
+    chain: str
+    state: Stage
+    model: str | None
+    checkpoint: int
+
+    @property
+    def charge(self) -> Charge:
+        """Return the charge of the release; ``InputError`` where the line holds none."""
+        costs = _json(self.costs)
+        if not isinstance(costs, list) or not all(
+            type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)
+        ):
+            raise InputError(
+                "ledger", f"holds no charge in line {self.number}", None, "restore it from a copy"
+            )
+        return Charge(tuple(cast(list[int], costs)))
+
+
+@final
+@dataclass(frozen=True)
+class Total:
+    """The budget of a data set, its spending, and its releases.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the data set.
+    unit : str
+        Name of the protected unit.
+    adjacency : str
+        Adjacency of the releases.
+    filter : GaussianFilter or RenyiFilter
+        Budget.
+    spent : tuple of int
+        Spending in every dimension of the filter, in its units.
+    releases : tuple of Release
+        Lines of the history.
+    rows : int, optional
+        Most rows of one unit in the data, where it was stated.
+    unproven : tuple of int, default ()
+        Numbers of the lines that count and are not known to protect a unit.
+
+    Examples
+    --------
+    >>> from lastiterate.ledger import GaussianFilter, Total
+    >>> budget = GaussianFilter(1.0)
+    >>> spent = (budget.budget[0] // 4, 0)
+    >>> total = Total("clinic", "row", "zero-out", budget, spent, ())
+    >>> round(total.left[0], 3), total.of_rows
+    (0.75, True)
+    """
+
+    dataset: str
+    unit: str
+    adjacency: str
+    filter: Filter
+    spent: tuple[int, ...]
+    releases: tuple[Release, ...]
+    rows: int | None = None
+    unproven: tuple[int, ...] = ()
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether the unit is a single row."""
+        return is_row(self.unit)
+
+    def groups(self, protected: int | None) -> int:
+        """Return the number of groups of ``protected`` rows that make up one unit.
+
+        **Guarantee:** a charge that protects less than a unit is converted by this number, or
+        refused.
+
+        Parameters
+        ----------
+        protected : int or None
+            Number of rows of a unit that are protected together; ``None`` for all of them.
+
+        Returns
+        -------
+        int
+            Number of groups.
+
+        Raises
+        ------
+        InputError
+            If the number is unknown.
+        """
+        if protected is None or self.of_rows:
+            return 1
+        if (
+            self.rows is None and protected > 1
+        ):  # the run states the most rows of its unit: the caller's word
+            return 1
+        if self.rows is None:
+            raise InputError(
+                "unit",
+                f"must be given: the budget of {self.dataset} is per {self.unit}, and "
+                "this release protects one row",
+                None,
+                f"say whose a row is ({NAME_UNITS}), or state the most rows that one {self.unit} "
+                "has (lastiterate ledger rows FILE NUMBER); nothing was charged",
+            )
+        return -(-self.rows // protected)
+
+    @property
+    def left(self) -> tuple[float, ...]:
+        """Remaining share of the budget, in [0, 1], for each dimension."""
+        pairs = zip(self.filter.budget, self.spent, strict=True)
+        return tuple(
+            max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs
+        )
+
+
+def line_of(connection: sqlite3.Connection, token: str) -> Release:
+    """The line that ``token`` names."""
+    row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
+    if row is None:
+        raise InputError(
+            "ledger",
+            "does not know this release",
+            None,
+            "use the ledger that the run was started with",
+        )
+    return Release(*row)
+
+
+def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
+    rows = connection.execute(
+        "SELECT name, unit, adjacency, filter FROM datasets ORDER BY name"
+    ).fetchall()
+    rows = [row for row in rows if dataset in (None, row[0])]
+    if len(rows) != 1:
+        raise InputError(
+            "dataset",
+            "must name a data set of this ledger",
+            dataset,
+            "lastiterate ledger show FILE lists them",
+        )
+    name, unit, adjacency, described = rows[0]
+    limit = filter_from_dict(_json(described))
+    listed = connection.execute(
+        f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,)
+    )
+    releases = tuple(Release(*row) for row in listed.fetchall())
+    rows, known = rows_per_unit(connection, name), lines_of_units(connection)
+    # where a unit is one row, a line that protects one row protects it
+    unproven = (
+        ()
+        if is_row(unit) or rows == 1
+        else tuple(
+            release.number
+            for release in releases
+            if release.state != "cancelled" and release.token not in known
+        )
+    )
+    spent = [0] * len(limit.budget)
+    for release in releases:
+        costs = release.charge.costs
+        if len(costs) != len(spent):
+            raise InputError(
+                "ledger",
+                f"holds no charge in line {release.number}",
+                None,
+                "restore it from a copy",
+            )
+        if release.state != "cancelled":
+            spent = [a + b for a, b in zip(spent, costs, strict=True)]
+    return Total(name, unit, adjacency, limit, tuple(spent), releases, rows, unproven)
+
+
+def is_row(unit: str) -> bool:
+    """Whether a ledger's word for its unit means a single row of the data."""
+    words = unit.lower().split()
+    return " ".join(words[1:] if words[:1] and words[0] in ARTICLES else words) in ROWS
+
+
+def unproven_lines(total: Total) -> str:
+    """Which lines are not known to protect a unit, and what to do; "" where there are none."""
+    if not total.unproven:
+        return ""
+    listed = ", ".join(map(str, total.unproven))
+    words = (
+        ("line", "was", "it protects")
+        if len(total.unproven) == 1
+        else ("lines", "were", "they protect")
+    )
+    return (
+        f"{words[0]} {listed} on {total.dataset} {words[1]} charged for single rows as far as the "
+        f"ledger "
+        f"knows, and the budget is per {total.unit}: {words[2]} a {total.unit} only if none has "
+        f"several rows "
+        "(if so, state it: lastiterate ledger rows FILE 1)"
+    )
+
+
+def check_fits(total: Total, charge: Charge) -> None:
+    rows = zip(total.filter.budget, total.spent, charge.costs, strict=True)
+    if any(spent + cost > budget for budget, spent, cost in rows):
+        raise refusal(
+            total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged"
+        )
+
+
+def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
+    """Return the refusal where a budget does not suffice for a charge, or no charge pays for a
+    curve (``None``)."""
+    said = f"refuses this release on {total.dataset}: "
+    if charge is None:
+        return InputError(
+            "ledger",
+            said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
+            "release's curve",
+            None,
+            remedy,
+        )
+    name, budget, spent, cost = max(
+        zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs, strict=True),
+        key=lambda row: (row[2] + row[3] - row[1]) / max(row[1], 1),
+    )
+    return InputError(
+        "ledger",
+        said + f"it needs {_share(cost, budget)} of the budget ({name}), and "
+        f"{_share(max(0, budget - spent), budget)} is left",
+        None,
+        remedy,
+    )
+
+
+def _share(part: int, budget: int) -> str:
+    return f"{100 * part / budget:.3g}%" if budget else "more than nothing"
+
+
+def charge_problems(connection: sqlite3.Connection) -> list[str]:
+    """List the problems of charges, of their chain and their sums, and of the protected units."""
+    problems, units, before = list[str](), list[str](), ""
+    totals, unread = dict[str, Total](), list[str]()
+    for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
+        try:
+            totals[name] = total_of(connection, name)
+        except InputError as error:
+            unread.append(str(error))
+    for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
+        release = Release(*row)
+        problems += _problems(totals, release, before)
+        before = release.chain
+    problems += unread
+    for name, total in totals.items():
+        if said := unproven_lines(total):
+            units.append(said)
+        if any(
+            spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)
+        ):
+            problems.append(f"the releases on {name} exceed its budget")
+    return [*problems, *units]
+
+
+def _problems(totals: Mapping[str, Total], release: Release, before: str) -> list[str]:
+    """List the problems of one line."""
+    where, problems = f"line {release.number}", list[str]()
+    line = (
+        release.number,
+        release.token,
+        release.dataset,
+        release.purpose,
+        release.run,
+        release.curve,
+        release.costs,
+        release.day,
+    )
+    if hash_chain(before, *line) != release.chain:
+        problems.append(f"{where} was changed, or lines before it are missing")
+    if (release.model is None) == (release.state == "released"):
+        problems.append(f"{where} says {release.state}, and its model does not fit")
+    try:
+        curve = curve_from_dict(_json(release.curve))
+        covered = totals[release.dataset].filter.covers(release.charge, curve)
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):
+        return [*problems, f"{where} holds no curve that can be charged"]
+    return problems if covered else [*problems, f"{where} charges less than its curve costs"]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise InputError(
+            "ledger", "holds text that is not JSON", None, "restore it from a copy"
+        ) from None
