@@ -139,3 +139,13 @@ def test_a_class_is_no_module_and_a_label_is_named_once():
         classifier().set_params(module=torch.nn.Linear).fit(X, Y)
     with pytest.raises(InputError, match="classes must name every label once"):
         classifier(classes=["no", "yes", "yes"]).fit(X, Y)
+
+
+def test_arrays_of_another_kind_are_refused_in_our_words():
+    for rows, answers, said in (
+        ({"a": X[:, 0]}, Y, "X must be rows of numbers .* got 'dict'; give an array of records"),
+        (X, X[:, 0], r"y must hold classes .*, or train a regression with lastiterate.train"),
+        (X, Y[:-1], "as many records in X as in y, got 120 and 119"),
+    ):
+        with pytest.raises(InputError, match=said):
+            classifier().fit(rows, answers)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin  # pyright: ignore
-from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
-from lastiterate.estimators.file_estimators import check_input, check_length, plain_labels
+from lastiterate.estimators.file_estimators import (
+    check_input,
+    check_length,
+    check_targets,
+    plain_labels,
+)
 from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
@@ -179,17 +182,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         check_kept("X", (X, y))
         rows, labels, watched = check_input(self, X, y)
         labels = plain_labels("y", labels)
-        with warnings.catch_warnings():  # one that counts the labels of private records
-            warnings.filterwarnings("ignore", message="The number of unique classes")
-            try:
-                check_classification_targets(labels)
-            except ValueError:
-                raise InputError(
-                    "y",
-                    "must hold classes (Unknown label type: it may be a number to predict)",
-                    None,
-                    "write labels as integers or as text, or train DPHuberRidge on numbers",
-                ) from None
+        check_targets(labels, "or train DPHuberRidge on numbers")
         if protected is not None:
             rows, labels = protected.select(rows, labels)
         caveats: list[str] = []

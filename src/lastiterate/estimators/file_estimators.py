@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 from sklearn.utils.validation import check_array, validate_data  # pyright: ignore
 
 from lastiterate.data.file_stream import Watched
@@ -135,6 +137,21 @@ def plain_labels(argument: str, labels: np.ndarray) -> np.ndarray:
         ", ".join(sorted(kind.__name__ for kind in kinds)),
         "leave records without a label out, and write others as text",
     )
+
+
+def check_targets(labels: np.ndarray, otherwise: str) -> None:
+    """Refuse numbers to predict where classes are; ``otherwise``: what else to train on them."""
+    with warnings.catch_warnings():  # one that counts the labels of private records
+        warnings.filterwarnings("ignore", message="The number of unique classes")
+        try:
+            check_classification_targets(labels)
+        except ValueError:
+            raise InputError(
+                "y",
+                "must hold classes (Unknown label type: it may be a number to predict)",
+                None,
+                f"write labels as integers or as text, {otherwise}",
+            ) from None
 
 
 # Estimators whose rows lie in a file: read in pieces, as the command line reads them.

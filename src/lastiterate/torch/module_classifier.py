@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse, restore_on_error, seed_of
-from lastiterate.estimators.file_estimators import hide_values
+from lastiterate.estimators.file_estimators import check_no_mapping, check_targets, hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
 from lastiterate.lazy import RenamedAttribute, rename_arguments
@@ -146,11 +145,12 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         refuse(unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
+        check_no_mapping(X, "give an array of records")
         with hide_values("X or y"):
             X, y = validate_data(
                 self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2
             )
-        check_classification_targets(y)
+        check_targets(y, "or train a regression with lastiterate.train")
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)
         if len(self.classes_) < 2:

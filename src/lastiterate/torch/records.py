@@ -227,7 +227,7 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
             type(parts).__name__,
             "give loader.dataset: the run draws its batches itself"
             if isinstance(parts, torch.utils.data.DataLoader)
-            else "write (x, y)",
+            else "write (x, y), or (x, x) where a record is its own target",
         )
     records = tensors_of(parts)
     check_lengths(records, n)
