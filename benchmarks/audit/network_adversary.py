@@ -21,19 +21,19 @@ from pathlib import Path
 import numpy as np
 
 import lastiterate as li
-from lastiterate.audit import (
-    AuditReport,
+from lastiterate.audit import AuditReport, fit_networks
+from lastiterate.data import read_idx_array
+from lastiterate.engine import keys_from_seed
+from lastiterate_papers.finished_cells import Cells
+from lastiterate_papers.langevin_network import langevin_run, with_prior
+from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
+from lastiterate_papers.network_adversary import (
     Effort,
     ImageModel,
     all_logits,
     attack_network,
-    fit_networks,
     instantiate,
 )
-from lastiterate.data import read_idx_array
-from lastiterate.engine import keys_from_seed
-from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
 
 MEAN, STD = 0.1307, 0.3081
 """The usual normalisation of MNIST, public numbers."""
@@ -112,8 +112,6 @@ def main() -> None:
     images, labels = mnist(asked.data, "train", asked.n)
     model = ImageModel(lenet_logits, with_prior(lenet_loss, asked.n), lenet_parameters(asked.seed))
     effort = Effort(asked.trials, asked.pilot, asked.batch_models, asked.seed)
-    if asked.results is not None:
-        asked.results.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     print(
         "| run | passes | false positives, false negatives | at least | ceiling | at most, "
@@ -139,11 +137,12 @@ def main() -> None:
         batch_models=asked.batch_models,
     )
     for clip, run in runs.items():
-        kept = None if asked.results is None else asked.results / f"clip-{clip:g}.jsonl"
+        about = {"item": "adversary", "run": run.to_dict(), "effort": vars(effort)}
+        cells = None if asked.results is None else Cells.of(asked.results, about)
         name = f"clipped to {clip:g}" if clip else "SGLD"
         for place, report in enumerate(
             attack_network(
-                run, model, pair, effort=effort, delta=asked.delta, results=kept, progress=told
+                run, model, pair, effort=effort, delta=asked.delta, cells=cells, progress=told
             ),
             1,
         ):

@@ -69,15 +69,6 @@ class Cells:
             self._append(self.path, line)
         return json.loads(line)["value"]
 
-    def file_for(self, name: str) -> Path | None:
-        """Name a file for work that keeps pieces in its own format. Like the cells, it is bound to
-        the same settings and removed with them. ``None`` where nothing is kept."""
-        if self.path is None:
-            return None
-        with writing(self.path.parent):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self.path.with_name(f"{self.path.stem}-{name}.jsonl")
-
     def _read(self) -> None:
         if self.path is None or not self.path.is_file():
             return

@@ -15,7 +15,7 @@ from lastiterate_papers.heller_fetaya import PAPER
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 if TYPE_CHECKING:
-    from lastiterate.audit import ImageModel, ImageNeighbours
+    from lastiterate_papers.network_adversary import ImageModel, ImageNeighbours
 
 MEAN, STD, DELTA = 0.1307, 0.3081, 1e-5
 LOW, HIGH = -MEAN / STD, (1 - MEAN) / STD
@@ -89,7 +89,6 @@ class Attack:
     @property
     def model(self) -> ImageModel:
         """LeNet5, or a small network, with the prior's share in every record's loss."""
-        from lastiterate.audit import ImageModel
         from lastiterate_papers.langevin_network import (
             small_logits,
             small_loss,
@@ -98,6 +97,7 @@ class Attack:
         )
         from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
         from lastiterate_papers.lenet_chains import chains
+        from lastiterate_papers.network_adversary import ImageModel
 
         if self.small:
             return ImageModel(
@@ -114,7 +114,7 @@ class Attack:
     def crafted(self) -> tuple[list[float], int, int]:
         """A record of the wrong class for models of unclipped SGLD: its pixels, its place, and that
         class."""
-        from lastiterate.audit import instantiate
+        from lastiterate_papers.network_adversary import instantiate
 
         pair = instantiate(
             self.run(None),
@@ -131,7 +131,7 @@ class Attack:
 
     def neighbours(self, pixels: list[float], record: int, adversarial: int) -> ImageNeighbours:
         """The two data sets with and without the crafted record."""
-        from lastiterate.audit import ImageNeighbours
+        from lastiterate_papers.network_adversary import ImageNeighbours
 
         present = self.images.copy()
         present[record] = np.asarray(pixels, np.float32).reshape(present.shape[1:])
@@ -142,8 +142,9 @@ class Attack:
         is crafted on."""
         import jax
 
-        from lastiterate.audit import all_logits, fit_networks
+        from lastiterate.audit import fit_networks
         from lastiterate.engine import keys_from_seed
+        from lastiterate_papers.network_adversary import all_logits
 
         model, run, found = self.model, self.run(clip), list[float]()
         trained = fit_networks(
@@ -175,7 +176,7 @@ def images_of(work: Work, part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
 def attacked(work: Work, clip: float | None) -> Result:
     """The attack over passes: a lower bound on epsilon, the certificate's upper bound, test
     accuracy."""
-    from lastiterate.audit import Effort, attack_network
+    from lastiterate_papers.network_adversary import Effort, attack_network
 
     this = Attack.of(work, clip)
     pair = this.neighbours(*work.cell("crafting a record", this.crafted))
@@ -187,7 +188,7 @@ def attacked(work: Work, clip: float | None) -> Result:
         effort=Effort(this.trials, this.pilot, this.at_once, work.seed),
         delta=DELTA,
         checkpoints=[run.blocks * passes for passes in after],
-        results=work.cells.file_for("models"),
+        cells=work.cells,
         progress=lambda done, of, _, left: work.progress(
             f"{done} of {of} models, {left:.0f} s left"
         ),

@@ -10,11 +10,17 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, fit_networks
+from lastiterate.audit import fit_networks
 from lastiterate.engine import keys_from_seed
 from lastiterate_papers.langevin_network import langevin_run, with_prior
 from lastiterate_papers.lenet import SHAPES, lenet_logits, lenet_loss
 from lastiterate_papers.lenet_chains import chains, clipped_sums, patches_of
+from lastiterate_papers.network_adversary import (
+    Effort,
+    ImageModel,
+    ImageNeighbours,
+    attack_network,
+)
 from lastiterate_papers.single_noise import normal, streams
 
 N = 6

@@ -393,10 +393,6 @@ def test_what_a_cell_cost_is_counted_once_and_its_name_is_its_own(tmp_path):
         line["seconds"],
         line["processor"],
     ) and first.seconds == 0
-    assert (
-        again.file_for("x").name.startswith(".chourasia-toy.cells-")
-        and Cells().file_for("x") is None
-    )
 
 
 def test_settings_of_an_item_of_its_own(tmp_path):

@@ -1,11 +1,5 @@
 """The public names of this package (see ``lazy``)."""
 
-from lastiterate.audit.adversarial import Effort as Effort
-from lastiterate.audit.adversarial import ImageModel as ImageModel
-from lastiterate.audit.adversarial import ImageNeighbours as ImageNeighbours
-from lastiterate.audit.adversarial import all_logits as all_logits
-from lastiterate.audit.adversarial import attack_network as attack_network
-from lastiterate.audit.adversarial import instantiate as instantiate
 from lastiterate.audit.attacks import ATTACKS as ATTACKS
 from lastiterate.audit.canaries import DataSet as DataSet
 from lastiterate.audit.canaries import Neighbours as Neighbours

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from lastiterate.audit.attacks import (
 )
 from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.score_distributions import ScoreLaws
-from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling
+from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling, require_statement
 from lastiterate.audit.trial_plan import PAIRS
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
@@ -290,6 +290,57 @@ class AuditReport:
     scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """With and without the record, for pictures."""
 
+    @classmethod
+    def from_scores(
+        cls,
+        certificate: Certificate,
+        present: np.ndarray,
+        without: np.ndarray,
+        *,
+        attack: str,
+        neighbours: str,
+        failure: float,
+        delta: float,
+        pilot: int,
+        seed: int | None,
+    ) -> AuditReport:
+        """Judge an attack of the caller's own, whose scores are positive where it says "present".
+
+        Parameters
+        ----------
+        certificate : Certificate
+            Certificate of the attacked run.
+        present : numpy.ndarray, shape (models,)
+            Scores of models trained with the record.
+        without : numpy.ndarray, shape (models,)
+            Scores of models trained without it, as many.
+        attack : str
+            Name of the attack.
+        neighbours : str
+            Both data sets, in words.
+        failure : float
+            Probability that the report is wrong.
+        delta : float
+            Delta at which epsilon is stated.
+        pilot : int
+            Number of further models per data set, from which the scores were fitted.
+        seed : int or None
+            Seed of the models.
+
+        Returns
+        -------
+        AuditReport
+            Report on these scores.
+
+        Raises
+        ------
+        InputError
+            If the models are too few for any statement.
+        """
+        require_statement(len(present), failure, delta)
+        judged = Judged(attack, neighbours, (0.0,), 1.0, (present, without))
+        return conclude(certificate, [judged], failure=failure, delta=delta, pilot=pilot, seed=seed)
+
     @property
     def refuted(self) -> bool:
         """Whether error rates contradict the certificate at some epsilon, or the trainer does not
@@ -380,13 +431,6 @@ class AuditReport:
 # they contradict.
 
 
-class Pair(Protocol):
-    """The two data sets, in words."""
-
-    @property
-    def about(self) -> str: ...
-
-
 UNIT_AS_WHOLE = (
     "the protection of a unit (such as a person) with all of its rows: the models differ in one "
     "record"
@@ -401,7 +445,7 @@ class Judged:
     known."""
 
     attack: str
-    pair: Pair
+    neighbours: str
     thresholds: tuple[float, ...]
     share: float
     scores: tuple[np.ndarray, np.ndarray]
@@ -427,7 +471,7 @@ class Judged:
         laws = self.laws if delta > 0 and self.fits else None
         return Seen(
             attack=self.attack,
-            neighbours=self.pair.about,
+            neighbours=self.neighbours,
             share=self.share,
             lower=proof.epsilon(delta),
             lower_gaussian=None if laws is None else laws.lower(pairs, delta),

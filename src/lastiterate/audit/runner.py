@@ -381,7 +381,7 @@ class _Task:
         return [
             Judged(
                 one.attack,
-                kept[one.pair],
+                kept[one.pair].about,
                 one.thresholds,
                 one.share,
                 values,
@@ -419,7 +419,7 @@ def _replay(
     signs = attacks.scores(run, pair, trials, progress)
     return conclude(
         certificate,
-        [Judged(attacks.NAME, pair, (0.0,), 1.0, signs)],
+        [Judged(attacks.NAME, pair.about, (0.0,), 1.0, signs)],
         failure=failure,
         delta=delta,
         pilot=0,

@@ -77,7 +77,9 @@ def audit_forgetting(
         f"{subject.removed} records with one largest gradient, removed; the other models never saw "
         f"them"
     )
-    judged = Judged("projection", pair, (threshold,), 1.0, (scores[0][pilot:], scores[1][pilot:]))
+    judged = Judged(
+        "projection", pair.about, (threshold,), 1.0, (scores[0][pilot:], scores[1][pilot:])
+    )
     training = subject.training
     said = (
         ("the private preparation is not attacked",)

@@ -36,12 +36,11 @@ if TYPE_CHECKING:
 
 def list_attacks() -> dict[str, str]:
     """Attacks by name, each with what it does."""
-    from lastiterate.audit import adversarial, attacks, one_run
+    from lastiterate.audit import attacks, one_run
 
     return {name: attack.about for name, attack in attacks.ATTACKS.items()} | {
         attacks.NAME: "trains again with guessed seeds, and compares",
         one_run.NAME: "one model with many canaries, each in or out with probability 1/2",
-        adversarial.NAME: "one adversarial image among the bundled digits",
     }
 
 
@@ -106,7 +105,7 @@ def audit_command(asked: Auditing) -> None:
 
     Exit code 1 if the attack refutes the certificate.
     """
-    from lastiterate.audit import adversarial, one_run, runner
+    from lastiterate.audit import one_run, runner
     from lastiterate.report.plots import figure_for
 
     subject = runner.read(asked.subject)
@@ -115,7 +114,7 @@ def audit_command(asked: Auditing) -> None:
     if asked.seed is not None:
         check_integer("seed", asked.seed, least=0)
     delta = next(value for value in (asked.delta, subject.delta, 1e-5) if value is not None)
-    if asked.law or asked.attack in (one_run.NAME, adversarial.NAME):
+    if asked.law or asked.attack == one_run.NAME:
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
@@ -142,12 +141,6 @@ def audit_command(asked: Auditing) -> None:
             min_evidence=subject.min_evidence,
         )
         _show_report(once, asked.json_, subject.whole)
-    elif asked.attack == adversarial.NAME:
-        _show_report(
-            on_digits(subject, asked.trials, asked.failure, delta, asked.seed),
-            asked.json_,
-            subject.whole,
-        )
     else:
         _attack(asked, subject, delta)
 
@@ -288,55 +281,3 @@ def _bar() -> Progress:
         console=Terminal(stderr=True),
         transient=True,
     )
-
-
-# ``lastiterate audit RUN.json --attack adversarial-record``: one adversarial image among the
-# bundled digits.
-
-
-def on_digits(
-    subject: Subject, trials: int | None, failure: float, delta: float, seed: int | None
-) -> AuditReport:
-    """One adversarial image among the bundled digits, for a linear softmax model trained by the
-    run.
-    """
-    import jax
-    import numpy as np
-
-    from lastiterate.audit import Effort, ImageModel, attack_network, instantiate
-    from lastiterate.data.readers import load_bundled
-
-    run = subject.run
-    table, _ = load_bundled("digits")
-    assert table.array is not None and table.answers is not None
-    pixels, labels = (table.array / 16).astype(np.float32), table.answers.astype(np.int32)
-    if not 2 <= run.n <= len(labels):
-        raise InputError(
-            "n",
-            f"must lie within 2 .. {len(labels)}, the bundled digits",
-            run.n,
-            "or use lastiterate.audit.attack_network on images of your own",
-        )
-    images = pixels[: run.n].reshape(-1, 1, 8, 8)
-
-    def logits(params: Any, image: Any) -> Any:
-        return params["out"] @ image.ravel()
-
-    def loss(params: object, image: object, label: object) -> Any:
-        return -jax.nn.log_softmax(logits(params, image))[label]
-
-    model = ImageModel(logits, loss, {"out": np.zeros((10, 64), np.float32)})
-    start = 0 if seed is None else seed
-    pair = instantiate(run, model, images, labels[: run.n], low=0.0, high=1.0, seed=start)
-    count = 100 if trials is None else trials
-    effort = Effort(trials=count, pilot=max(count // 2, 10), seed=start)
-    return attack_network(
-        run,
-        model,
-        pair,
-        effort=effort,
-        checkpoints=[run.steps],
-        failure=failure,
-        delta=delta,
-        min_evidence=subject.min_evidence,
-    )[0]

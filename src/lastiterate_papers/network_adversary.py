@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.audit.canaries import check_one_record, is_replace_one
-from lastiterate.audit.networks import Many, fit_networks, trainer
-from lastiterate.audit.report import AuditReport, Judged, conclude
-from lastiterate.audit.runner import certificate_of
-from lastiterate.audit.scores import Clock, Progress, Results
-from lastiterate.audit.statistics import require_statement
+import lastiterate as li
+from lastiterate.audit import AuditReport, fit_networks
 from lastiterate.engine import keys_from_seed
-from lastiterate.engine.parameters import Form
-from lastiterate.engine.tracing import quick
 from lastiterate.errors import InputError
-from lastiterate.lazy import accept_old_names
-from lastiterate.run.facts import Evidence
-from lastiterate.run.run import Run
+from lastiterate_papers.finished_cells import Cells
 
 # DeepFool (Moosavi-Dezfooli, Fawzi, Frossard 2016) for several models: one small change that fools
 # all of them.  Where a model says class c, its class k overtakes c, to first order, after the move
@@ -40,6 +31,10 @@ from lastiterate.run.run import Run
 
 Logits = Callable[[Any, jax.Array], jax.Array]
 """``logits(params, image)``: one number per class for one image."""
+Many = Callable[..., np.ndarray]
+"""A trainer of many networks (see ``lenet_chains.chains``)."""
+Progress = Callable[[int, int, float, float], None]
+"""Called with models done, models in all, models a minute, seconds left."""
 OVERSHOOT = 0.02
 """Moves are this much longer than the linearised boundary is far, as in the paper."""
 
@@ -88,8 +83,8 @@ def _linearise(
 ) -> tuple[jax.Array, jax.Array]:
     """Logits (models, classes), and the slopes of their rise over the label's, (models, classes,
     ...)."""
-    values = jax.vmap(lambda model: quick(logits)(model, image))(models)
-    slopes = jax.vmap(lambda model: jax.jacrev(partial(quick(logits), model))(image))(models)
+    values = jax.vmap(lambda model: logits(model, image))(models)
+    slopes = jax.vmap(lambda model: jax.jacrev(partial(logits, model))(image))(models)
     return values, slopes - slopes[:, label][:, None]
 
 
@@ -160,7 +155,7 @@ class ImageModel:
     --------
     >>> import jax
     >>> import numpy as np
-    >>> from lastiterate.audit import ImageModel
+    >>> from lastiterate_papers.network_adversary import ImageModel
     >>> def logits(params, image):
     ...     return params @ image.ravel()
     >>> def loss(params, image, label):
@@ -204,7 +199,7 @@ class ImageNeighbours:
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.audit import ImageNeighbours
+    >>> from lastiterate_papers.network_adversary import ImageNeighbours
     >>> original, crafted = np.zeros((2, 4, 4)), np.zeros((2, 4, 4))
     >>> crafted[1] = 0.1
     >>> pair = ImageNeighbours(original, crafted, np.array([0, 1]), record=1, adversarial=0)
@@ -228,7 +223,11 @@ class ImageNeighbours:
                 (self.without_record.shape, self.with_record.shape, self.labels.shape),
             )
         moved = self.without_record != self.with_record
-        check_one_record(moved.reshape(len(self.labels), -1).any(axis=1), self.record)
+        differing = np.flatnonzero(moved.reshape(len(self.labels), -1).any(axis=1)).tolist()
+        if len(differing) != 1:
+            raise InputError("neighbours", f"must differ in one record, not in {len(differing)}")
+        if differing != [self.record]:
+            raise InputError("record", "must be the one in which the data sets differ", self.record)
         if self.adversarial == self.original:
             raise InputError(
                 "adversarial", "must be another class than the record's label", self.adversarial
@@ -256,9 +255,9 @@ class ImageNeighbours:
         return np.stack([self.with_record[self.record], self.without_record[self.record]])
 
 
-def check_replace_one(run: Run) -> None:
+def check_replace_one(run: li.Run) -> None:
     """Refuse a run that is accounted under another adjacency than these neighbours have."""
-    if not is_replace_one(run):
+    if run.adjacency != "replace-one":
         raise InputError(
             "adjacency",
             "must be 'replace-one': the crafted image replaces a record",
@@ -268,7 +267,7 @@ def check_replace_one(run: Run) -> None:
 
 
 def instantiate(
-    run: Run,
+    run: li.Run,
     model: ImageModel,
     images: np.ndarray,
     labels: np.ndarray,
@@ -328,7 +327,7 @@ def instantiate(
     >>> import jax
     >>> import numpy as np
     >>> import lastiterate as li
-    >>> from lastiterate.audit import ImageModel, instantiate
+    >>> from lastiterate_papers.network_adversary import ImageModel, instantiate
     >>> def logits(params, image):
     ...     return params @ image.ravel()
     >>> def loss(params, image, label):
@@ -393,14 +392,14 @@ def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.nda
     Examples
     --------
     >>> import numpy as np
-    >>> from lastiterate.audit import ImageModel, all_logits
+    >>> from lastiterate_papers.network_adversary import ImageModel, all_logits
     >>> model = ImageModel(lambda params, image: params @ image.ravel(), None, None)
     >>> all_logits(model, np.zeros((3, 2, 4), np.float32), np.ones((5, 2, 2), np.float32)).shape
     (5, 3, 2)
     """
 
     def one(image: jax.Array) -> jax.Array:
-        return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)  # pyright: ignore
+        return jax.vmap(lambda params: model.logits(params, image))(trained)  # pyright: ignore
 
     return np.asarray(
         cast(jax.Array, jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
@@ -458,7 +457,7 @@ class Effort:
 
     Examples
     --------
-    >>> from lastiterate.audit import Effort
+    >>> from lastiterate_papers.network_adversary import Effort
     >>> Effort(trials=20).pilot
     50
     """
@@ -483,9 +482,8 @@ class Effort:
         return keys_from_seed(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
-@accept_old_names("attack_network", at_least="min_evidence")
 def attack_network(
-    run: Run,
+    run: li.Run,
     model: ImageModel,
     neighbours: ImageNeighbours,
     *,
@@ -493,8 +491,8 @@ def attack_network(
     checkpoints: Sequence[int] | None = None,
     failure: float = 0.05,
     delta: float = 1e-5,
-    results: str | Path | None = None,
-    min_evidence: Evidence = Evidence.ENFORCED,
+    cells: Cells | None = None,
+    min_evidence: li.Evidence = li.Evidence.ENFORCED,
     progress: Progress | None = None,
 ) -> list[AuditReport]:
     """Attack a network's run on crafted neighbours, after several numbers of steps.
@@ -515,9 +513,9 @@ def attack_network(
         Probability that any statement of the reports is wrong, split evenly over them.
     delta : float, default 1e-5
         Delta at which epsilon is stated.
-    results : path, optional
-        File to resume from.
-    min_evidence : Evidence, default Evidence.ENFORCED
+    cells : Cells, optional
+        Finished batches of models, to resume from.
+    min_evidence : Evidence, default li.Evidence.ENFORCED
         Weakest evidence of the facts that the certificates may rest on.
     progress : callable, optional
         Function that is called from time to time.
@@ -546,7 +544,7 @@ def attack_network(
     >>> import jax
     >>> import numpy as np
     >>> import lastiterate as li
-    >>> from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network
+    >>> from lastiterate_papers.network_adversary import Effort, ImageModel, ImageNeighbours, attack_network
     >>> def logits(params, image):
     ...     return params @ image.ravel()
     >>> def loss(params, image, label):
@@ -568,27 +566,17 @@ def attack_network(
     effort = Effort() if effort is None else effort
     checkpoints = _check_checkpoints(run, checkpoints)
     share = failure / len(checkpoints)
-    require_statement(effort.trials, share, delta)
-    about = {
-        "run": run.to_dict(),
-        "attack": NAME,
-        "effort": vars(effort),
-        "checkpoints": checkpoints,
-        "neighbours": _digest(model, neighbours),
-    }
-    kept = Results(None if results is None else Path(results), about)
-    present, without = (
-        _features(run, model, neighbours, data_set, effort, checkpoints, kept, progress)
-        for data_set in (0, 1)
-    )
+    models = _Models(run, model, neighbours, effort, checkpoints, cells or Cells(), progress)
+    present, without = models.features(0), models.features(1)
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
         scores = score_models(present[:, place], without[:, place], effort.pilot)
-        certificate = certificate_of(run.truncate(steps), min_evidence)
         reports.append(
-            conclude(
-                certificate,
-                [Judged(NAME, neighbours, (0.0,), 1.0, scores)],
+            AuditReport.from_scores(
+                li.account(run.truncate(steps), min_evidence=min_evidence),
+                *scores,
+                attack=NAME,
+                neighbours=neighbours.about,
                 failure=share,
                 delta=delta,
                 pilot=effort.pilot,
@@ -612,7 +600,7 @@ def score_models(
     return rule.decision_function(present[pilot:]), rule.decision_function(without[pilot:])
 
 
-def _check_checkpoints(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
+def _check_checkpoints(run: li.Run, checkpoints: Sequence[int] | None) -> list[int]:
     """Numbers of steps, increasing; by default the end of every pass, and of the run."""
     if checkpoints is None:
         return sorted({*range(run.blocks, run.steps, run.blocks), run.steps})
@@ -624,50 +612,63 @@ def _check_checkpoints(run: Run, checkpoints: Sequence[int] | None) -> list[int]
     return counts
 
 
-def _features(
-    run: Run,
-    model: ImageModel,
-    neighbours: ImageNeighbours,
-    data_set: int,
-    effort: Effort,
-    checkpoints: list[int],
-    kept: Results,
-    progress: Progress | None,
-) -> np.ndarray:
-    """Features (models, checkpoints, 4) of one data set: 0 with the crafted image, 1 with the
-    original."""
-    images = neighbours.without_record if data_set else neighbours.with_record
-    form, pair = Form.of(model.params), neighbours.pair
-    classes = np.array([neighbours.adversarial, neighbours.original])
+@dataclass
+class _Models:
+    """The models of an attack, trained batch by batch, of which the features alone are kept."""
 
-    @jax.jit  # pyright: ignore
-    def look(thetas: jax.Array) -> jax.Array:
-        def one(theta: jax.Array) -> jax.Array:
-            params = form.whole(form.arrays(theta, exact=False))
-            return jax.numpy.concatenate([model.logits(params, image)[classes] for image in pair])
+    run: li.Run
+    model: ImageModel
+    neighbours: ImageNeighbours
+    effort: Effort
+    checkpoints: list[int]
+    cells: Cells
+    progress: Progress | None
+    _began: float = field(default_factory=time.perf_counter)
+    _done: int = 0
 
-        return jax.vmap(one)(thetas)
+    def features(self, data_set: int) -> np.ndarray:
+        """Features (models, checkpoints, 4) of one data set: 0 with the crafted image, 1 with the
+        original."""
+        pair, keys = self.neighbours.pair, self.effort.keys(data_set)
+        images = self.neighbours.without_record if data_set else self.neighbours.with_record
+        classes = np.array([self.neighbours.adversarial, self.neighbours.original])
 
-    keys, parts, count = effort.keys(data_set), list[np.ndarray](), 0
-    clock = Clock(2 * len(keys), progress)
-    with jax.enable_x64(True):
-        trained = trainer(run, model.loss, model.params, (images, neighbours.labels), model.many)
-        for begin in range(0, len(keys), effort.batch_models):
-            part = keys[begin : begin + effort.batch_models]
-            values = kept.get(data_set, begin, len(part))
-            if values is None:
-                values = np.asarray(trained(part, checkpoints, look), np.float64)
-                kept.store(data_set, begin, values)
-                count += len(part)
-            parts.append(values)
-            if count:
-                clock.report(data_set * len(keys) + begin + len(part), count)
-    return np.concatenate(parts)
+        @jax.jit  # pyright: ignore
+        def look(trained: Any) -> jax.Array:
+            def one(params: Any) -> jax.Array:
+                return jnp.concatenate(
+                    [self.model.logits(params, image)[classes] for image in pair]
+                )
 
+            return jax.vmap(jax.vmap(one))(trained)
 
-def _digest(model: ImageModel, neighbours: ImageNeighbours) -> str:
-    digest = hashlib.sha256(f"{neighbours.adversarial}{model.many is not None or ''}".encode())
-    arrays = [leaf for leaf in jax.tree.leaves(model.params) if hasattr(leaf, "dtype")]
-    for array in (neighbours.with_record, neighbours.without_record, neighbours.labels, *arrays):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+        def train(part: np.ndarray) -> Any:
+            trained = fit_networks(
+                self.run,
+                self.model.loss,
+                self.model.params,
+                (images, self.neighbours.labels),
+                part,
+                checkpoints=self.checkpoints,
+                many=self.model.many,
+            )
+            found = np.asarray(look(trained), np.float64)
+            if not np.isfinite(found).all():
+                raise InputError(
+                    "step_size", "makes models diverge", None, "attack a run with a smaller one"
+                )
+            return found.tolist()
+
+        parts = list[list[Any]]()
+        for begin in range(0, len(keys), self.effort.batch_models):
+            part = keys[begin : begin + self.effort.batch_models]
+            name = f"models {begin} to {begin + len(part)} of data set {data_set}"
+            parts.append(self.cells.get(name, partial(train, part)))
+            self._report(len(part), 2 * len(keys))
+        return np.concatenate([np.array(part, np.float64) for part in parts])
+
+    def _report(self, count: int, models: int) -> None:
+        self._done += count
+        if self.progress is not None:
+            speed = self._done / (time.perf_counter() - self._began)
+            self.progress(self._done, models, 60 * speed, (models - self._done) / speed)
