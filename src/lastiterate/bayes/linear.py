@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import Array, check_integer, check_kept, positive
 
 # How far two Gaussians are apart: Renyi divergences in one dimension.
@@ -55,7 +56,7 @@ SLACK = 1 + 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearModel:
+class LinearModel(Checked):
     """The prior and the noise of a Bayesian linear regression.
 
     Parameters
@@ -78,12 +79,8 @@ class LinearModel:
     (0.75, 0.25)
     """
 
-    prior_precision: float = 1.0
-    noise_precision: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("prior_precision", self.prior_precision)
-        positive("noise_precision", self.noise_precision)
+    prior_precision: float = field(default=1.0, metadata=require(positive, "prior_precision"))
+    noise_precision: float = field(default=1.0, metadata=require(positive, "noise_precision"))
 
     def posterior(self, x: Array, y: Array) -> tuple[float, float]:
         """Return mean and variance of theta given the records of one feature.
@@ -143,18 +140,14 @@ class RatioDomain:
     [0.5, 1.25]
     """
 
-    n: int
-    ratio: float
-    spread: float
-    x_low: float = 0.5
-    x_high: float = 1.0
+    n: int = field(metadata=require(check_integer, "n"))
+    ratio: float = field(metadata=require(positive, "ratio"))
+    spread: float = field(metadata=require(positive, "spread", zero=True))
+    x_low: float = field(default=0.5, metadata=require(positive, "x_low"))
+    x_high: float = field(default=1.0, metadata=require(positive, "x_high"))
 
     def __post_init__(self) -> None:
-        check_integer("n", self.n)
-        positive("ratio", self.ratio)
-        positive("spread", self.spread, zero=True)
-        positive("x_low", self.x_low)
-        positive("x_high", self.x_high)
+        normalise_fields(self)
         if self.x_low > self.x_high:
             raise InputError("x_low", f"cannot exceed x_high = {self.x_high:g}", self.x_low)
 

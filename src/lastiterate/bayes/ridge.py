@@ -8,7 +8,7 @@ first. Proof: docs/theorems/ridge-posterior.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel, log_part
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.run.serialization import Checked, require
 from lastiterate.run.validation import Array, check_integer, check_kept, positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedRows:
+class ClippedRows(Checked):
     """The data sets of n records whose features and labels have public bounds.
 
     Parameters
@@ -47,16 +48,10 @@ class ClippedRows:
     ([[0.6, 0.8]], [1.0])
     """
 
-    n: int
-    features: int
-    row_norm: float = 1.0
-    label_bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_integer("n", self.n)
-        check_integer("features", self.features, most=10**6)
-        positive("row_norm", self.row_norm)
-        positive("label_bound", self.label_bound)
+    n: int = field(metadata=require(check_integer, "n"))
+    features: int = field(metadata=require(check_integer, "features", most=10**6))
+    row_norm: float = field(default=1.0, metadata=require(positive, "row_norm"))
+    label_bound: float = field(default=1.0, metadata=require(positive, "label_bound"))
 
     def clip(self, rows: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
         """Clip every record into the domain by itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Field, Grid, Number, Record, Text, Values
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, require
 from lastiterate.run.validation import check_integer
 
 # What every public map of a record answers.
 
 
-class RecordMap(ABC):
+class RecordMap(Checked, ABC):
     """A public map of single fields of one record: a frozen description, recognised by its exact
     type.
 
@@ -117,15 +117,12 @@ class Gated(RecordMap):
     'gated: a linear part in each of 4 public random half spaces, and one for all'
     """
 
-    count: int = MOST
-    seed: int = 0
+    count: int = field(default=MOST, metadata=require(check_integer, "count of gates", most=10**4))
+    seed: int = field(
+        default=0, metadata=require(check_integer, "seed of gates", least=0, most=2**31)
+    )
     name: ClassVar[str] = "gated"
     takes: ClassVar[tuple[type[Field], ...]] = (Record,)
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("count of gates", self.count, most=10**4)
-        check_integer("seed of gates", self.seed, least=0, most=2**31)
 
     @classmethod
     def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
@@ -234,15 +231,12 @@ class HashedWords(RecordMap):
     256
     """
 
-    buckets: int = 1024
-    piece: int = 4
+    buckets: int = field(
+        default=1024, metadata=require(check_integer, "buckets of words", least=2, most=2**20)
+    )
+    piece: int = field(default=4, metadata=require(check_integer, "piece of words", most=20))
     name: ClassVar[str] = "words"
     takes: ClassVar[tuple[type[Field], ...]] = (Text,)
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("buckets of words", self.buckets, least=2, most=2**20)
-        check_integer("piece of words", self.piece, most=20)
 
     @classmethod
     def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
@@ -350,13 +344,11 @@ class Curves(RecordMap):
     5
     """
 
-    knots: int = MANY
+    knots: int = field(
+        default=MANY, metadata=require(check_integer, "knots of curves", least=2, most=1000)
+    )
     name: ClassVar[str] = "curves"
     takes: ClassVar[tuple[type[Field], ...]] = (Number, Grid)
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("knots of curves", self.knots, least=2, most=1000)
 
     @classmethod
     def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
@@ -436,13 +428,11 @@ class Bins(RecordMap):
     'bins: the one of 4 equal intervals that a number lies in'
     """
 
-    count: int = 16
+    count: int = field(
+        default=16, metadata=require(check_integer, "count of bins", least=2, most=1000)
+    )
     name: ClassVar[str] = "bins"
     takes: ClassVar[tuple[type[Field], ...]] = (Number,)
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("count of bins", self.count, least=2, most=1000)
 
     def width(self, field: Field) -> int:
         return self.count + field.width - 1

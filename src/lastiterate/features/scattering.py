@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Self, final
 
@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
 from lastiterate.features.record_fields import Field, Grid, Values
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import require
 from lastiterate.run.validation import check_integer
 
 # Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps
@@ -247,19 +247,16 @@ class Scattering(RecordMap):
     True
     """
 
-    scales: int = 2
-    angles: int = 8
-    cells: int = 4
-    most: int = 2000
+    scales: int = field(default=2, metadata=require(check_integer, "scales of scattering", most=5))
+    angles: int = field(
+        default=8, metadata=require(check_integer, "angles of scattering", least=2, most=32)
+    )
+    cells: int = field(default=4, metadata=require(check_integer, "cells of scattering", most=64))
+    most: int = field(
+        default=2000, metadata=require(check_integer, "most of scattering", most=10**6)
+    )
     name: ClassVar[str] = "scattering"
     takes: ClassVar[tuple[type[Field], ...]] = (Grid,)
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("scales of scattering", self.scales, most=5)
-        check_integer("angles of scattering", self.angles, least=2, most=32)
-        check_integer("cells of scattering", self.cells, most=64)
-        check_integer("most of scattering", self.most, most=10**6)
 
     @classmethod
     def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:

@@ -7,7 +7,7 @@ one it is. ``n`` is the public number of records in all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import Array, check_integer, repeat_value
 
 Drawn = Literal["never", "once", "each pass", "each step"]
@@ -24,7 +24,7 @@ Streams = Literal["in order", "cut", "binned", ""]
 Indices = NDArray[np.int64]
 
 
-class Batches(ABC):
+class Batches(Checked, ABC):
     """The questions that every batching answers.
 
     ``word``: its name on the command line. ``drawn``: when secret draws happen. ``sizes``: how many
@@ -160,11 +160,7 @@ class FullBatch(Batches):
 class _Sized(Batches):
     """Batches described by a public size, which sums are divided by."""
 
-    size: int
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("batch size", self.size)
+    size: int = field(metadata=require(check_integer, "batch size"))
 
     @classmethod
     def of_size(cls, n: int, size: int) -> Self:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import has_fixed_size, records_moved
 from lastiterate.run.base import Described
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import check_integer, check_text, positive
 
 
 @final
 @dataclass(frozen=True)
-class NoisyCount:
+class NoisyCount(Checked):
     """A noisy count of a model's correct predictions, released together with the model.
 
     It goes into ``Run(counts=)``, for a loss that predicts classes and a run that releases the last
@@ -55,14 +55,9 @@ class NoisyCount:
     False
     """
 
-    noise_multiplier: float
-    records: int
+    noise_multiplier: float = field(metadata=require(positive, "noise_multiplier of the count"))
+    records: int = field(metadata=require(check_integer, "records of the count"))
     drawn: Literal["apart", "anywhere"] = "anywhere"
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier of the count", self.noise_multiplier)
-        check_integer("records of the count", self.records)
 
     @property
     def apart(self) -> bool:
@@ -123,14 +118,12 @@ class NoisyGroups:
     4
     """
 
-    noise_multiplier: float
-    records: int
+    noise_multiplier: float = field(metadata=require(positive, "noise_multiplier of the count"))
+    records: int = field(metadata=require(check_integer, "records of the count"))
     groups: tuple[str, ...]
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("noise_multiplier of the count", self.noise_multiplier)
-        check_integer("records of the count", self.records)
         if len(self.groups) < 2 or len({*self.groups}) < len(self.groups) or not all(self.groups):
             raise InputError(
                 "groups",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import RANGE, check_integer, positive
 
 
@@ -32,7 +32,7 @@ class Everywhere:
 
 @final
 @dataclass(frozen=True)
-class Ball:
+class Ball(Checked):
     """The Euclidean ball around 0 that iterates and the start are projected onto.
 
     Parameters
@@ -53,11 +53,7 @@ class Ball:
     4.0
     """
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("radius", self.radius)
+    radius: float = field(metadata=require(positive, "radius"))
 
     def diameter(self) -> float:
         """Return the largest Euclidean distance of two points."""
@@ -115,7 +111,7 @@ class Box:
 
 @final
 @dataclass(frozen=True)
-class Simplex:
+class Simplex(Checked):
     """The parameters of at least 0 that sum to ``total``.
 
     Parameters
@@ -135,11 +131,7 @@ class Simplex:
     1.414
     """
 
-    total: float = 1.0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("total of the simplex", self.total)
+    total: float = field(default=1.0, metadata=require(positive, "total of the simplex"))
 
     def diameter(self) -> float:
         """Return the largest Euclidean distance of two points, rounded up."""
@@ -173,13 +165,12 @@ class AffineBall:
     8.0
     """
 
-    radius: float
+    radius: float = field(metadata=require(positive, "radius"))
     normals: tuple[tuple[float, ...], ...]
     offsets: tuple[float, ...]
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("radius", self.radius)
         rows = self.normals
         if (
             not rows

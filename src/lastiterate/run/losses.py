@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.facts import Evidence, LossFacts, downgrade_facts, mint
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import normalise_fields, require
 from lastiterate.run.validation import Weights, check_class_weights, check_integer, executable
 
 
@@ -171,7 +171,7 @@ class Softmax(Objective):
     (10, 0.5)
     """
 
-    classes: int
+    classes: int = field(metadata=require(check_integer, "classes", least=2, most=10**6))
     row_norm: float = 1.0
     ridge: float = 0.0
     intercept: float = 1.0
@@ -182,7 +182,6 @@ class Softmax(Objective):
     def __post_init__(self) -> None:
         _check_linear(self)
         _check_cap(self.cap)
-        check_integer("classes", self.classes, least=2, most=10**6)
         check_class_weights(self.class_weights, self.classes)
 
     @property
@@ -248,7 +247,7 @@ class HuberRidge(Objective):
     """
 
     row_norm: float = 1.0
-    residual_clip: float = 1.0
+    residual_clip: float = field(default=1.0, metadata=require(executable, "residual_clip"))
     ridge: float = 0.0
     intercept: float = 1.0
     class_weights = None
@@ -256,7 +255,6 @@ class HuberRidge(Objective):
 
     def __post_init__(self) -> None:
         _check_linear(self)
-        executable("residual_clip", self.residual_clip)
 
     @property
     def outputs(self) -> int:

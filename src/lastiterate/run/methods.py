@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
@@ -14,14 +14,14 @@ from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth
-from lastiterate.run.validation import check_integer, executable, positive
+from lastiterate.run.validation import check_integer, check_interval, executable, positive
 
 # What every method answers, and plain noisy descent.
 
 
-class ReleaseMethod(ABC):
+class ReleaseMethod(Checked, ABC):
     """The questions that every method answers.
 
     ``noisy_steps``: whether every step adds noise to its mean gradient, of a size that is known
@@ -197,12 +197,10 @@ class TailAverage(AveragedSteps):
     7
     """
 
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        if not 0 < self.share <= 1:
-            raise InputError("share of TailAverage", "must lie in (0, 1]", self.share)
+    share: float = field(
+        default=0.5,
+        metadata=require(check_interval, "share of TailAverage", low=0, high=1, ends="(]"),
+    )
 
     def first(self, steps: int) -> int:
         """Return the number of steps before the first iterate of the mean."""
@@ -241,12 +239,10 @@ class ExponentialAverage(AveragedSteps):
     0.9
     """
 
-    decay: float = 0.99
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        if not 0 < self.decay < 1:
-            raise InputError("decay of ExponentialAverage", "must lie between 0 and 1", self.decay)
+    decay: float = field(
+        default=0.99,
+        metadata=require(check_interval, "decay of ExponentialAverage", low=0, high=1, ends="()"),
+    )
 
 
 # Refusals of parts that do not go together.
@@ -319,14 +315,9 @@ class ObjectivePerturbation(ReleaseMethod):
 
     json_type: ClassVar[str] = "PerturbedMinimiser"
 
-    parameters: int
-    last: float = 0.05
+    parameters: int = field(metadata=require(check_integer, "parameters", most=10**9))
+    last: float = field(default=0.05, metadata=require(executable, "last"))
     hides_way: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("parameters", self.parameters, most=10**9)
-        executable("last", self.last)
 
     @property
     def model_parameters(self) -> int:
@@ -469,14 +460,9 @@ class VarianceReduced(ReleaseMethod):
     2
     """
 
-    every: int
-    snapshot: float
+    every: int = field(metadata=require(check_integer, "every", least=2, most=10**9))
+    snapshot: float = field(metadata=require(executable, "snapshot"))
     charges_way: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        check_integer("every", self.every, least=2, most=10**9)
-        executable("snapshot", self.snapshot)
 
     def check(self, run: Described) -> None:
         """A bound on what a gradient moves needs a known, smooth loss."""
@@ -604,14 +590,12 @@ class RidgeMinimiser:
     **Guarantee:** it says nothing about differential privacy: such a model has none.
     """
 
-    n: int
+    n: int = field(metadata=require(check_integer, "n"))
     loss: LinearLoss
-    residual: float
+    residual: float = field(metadata=require(positive, "residual"))
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        check_integer("n", self.n)
-        positive("residual", self.residual)
         if not self.loss.ridge > 0:
             raise InputError(
                 "ridge",

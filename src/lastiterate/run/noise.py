@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Self, final
 
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.step_sizes import Schedule
 from lastiterate.run.validation import (
     Array,
@@ -28,7 +28,7 @@ from lastiterate.run.validation import (
 # noise multiplier multiplies, and the public divisor of summed gradients.
 
 
-class Perturbation(ABC):
+class Perturbation(Checked, ABC):
     """The questions that every description of noise answers.
 
     ``independent``: whether what is added at a step is independent of what all other steps add.
@@ -70,7 +70,7 @@ class Perturbation(ABC):
         """
         return None
 
-    def check(self, steps: int) -> None:  # noqa: B027  # most kinds are for any number of steps
+    def check(self, steps: int) -> None:  # most kinds are for any number of steps
         """Refuse a run of so many steps that the description does not fit."""
 
     def column(self, steps: int) -> Array:
@@ -118,7 +118,7 @@ def unit_error(z: float) -> InputError:
 class Multiplied(Perturbation):
     """Noise of ``z`` clipping norms on the sum of gradients, the same at every step."""
 
-    z: float
+    z: float = field(metadata=require(positive, "noise_multiplier", zero=True))
 
     def stds(
         self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
@@ -208,7 +208,6 @@ class Correlated(Multiplied):
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("noise_multiplier", self.z, zero=True)
         check_integer(
             "band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST
         )
@@ -403,11 +402,7 @@ class Langevin(Perturbation):
     (0.2, 0.01)
     """
 
-    sigma: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("sigma", self.sigma, zero=True)
+    sigma: float = field(metadata=require(positive, "sigma", zero=True))
 
     @property
     def temperature(self) -> float:
@@ -460,10 +455,6 @@ class NoiseMultiplier(Multiplied):
     >>> run.first_noise
     0.1
     """
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier", self.z, zero=True)
 
     @property
     def words(self) -> str:

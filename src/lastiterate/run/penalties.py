@@ -7,17 +7,17 @@ arrays h is the sum over the arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import positive
 
 
 @final
 @dataclass(frozen=True)
-class L1:
+class L1(Checked):
     """The penalty ``weight`` |theta|_1 (soft thresholding).
 
     Parameters
@@ -38,18 +38,14 @@ class L1:
     0.01
     """
 
-    weight: float
+    weight: float = field(metadata=require(positive, "weight of l1"))
 
     quadratic = 0.0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("weight of l1", self.weight)
 
 
 @final
 @dataclass(frozen=True)
-class L2Squared:
+class L2Squared(Checked):
     """The penalty ``weight`` / 2 |theta|_2^2 (shrinkage).
 
     Parameters
@@ -69,11 +65,7 @@ class L2Squared:
     0.01
     """
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("weight of l2-squared", self.weight)
+    weight: float = field(metadata=require(positive, "weight of l2-squared"))
 
     @property
     def quadratic(self) -> float:
@@ -83,7 +75,7 @@ class L2Squared:
 
 @final
 @dataclass(frozen=True)
-class ElasticNet:
+class ElasticNet(Checked):
     """The penalty ``l1`` |theta|_1 + ``l2`` / 2 |theta|_2^2.
 
     Parameters
@@ -105,13 +97,8 @@ class ElasticNet:
     0.1
     """
 
-    l1: float
-    l2: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("l1 of the elastic net", self.l1)
-        positive("l2 of the elastic net", self.l2)
+    l1: float = field(metadata=require(positive, "l1 of the elastic net"))
+    l2: float = field(metadata=require(positive, "l2 of the elastic net"))
 
     @property
     def quadratic(self) -> float:
@@ -144,21 +131,20 @@ class GroupLasso:
     0
     """
 
-    weight: float
+    weight: float = field(metadata=require(positive, "weight of the group lasso"))
     axis: int = 0
 
     quadratic = 0.0
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("weight of the group lasso", self.weight)
         if self.axis not in (0, 1):
             raise InputError("axis of the group lasso", "must be 0 or 1", self.axis)
 
 
 @final
 @dataclass(frozen=True)
-class NuclearNorm:
+class NuclearNorm(Checked):
     """The penalty ``weight`` times the sum of the singular values of every matrix.
 
     Parameters that are no matrix have none.
@@ -180,13 +166,9 @@ class NuclearNorm:
     0.01
     """
 
-    weight: float
+    weight: float = field(metadata=require(positive, "weight of the nuclear norm"))
 
     quadratic = 0.0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("weight of the nuclear norm", self.weight)
 
 
 Prox = L1 | L2Squared | ElasticNet | GroupLasso | NuclearNorm

@@ -14,11 +14,11 @@ from typing import ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.serialization import WHERE_GIVEN, normalise_fields
+from lastiterate.run.serialization import WHERE_GIVEN, Checked, normalise_fields, require
 from lastiterate.run.validation import check_integer, executable, positive
 
 
-class Part(ABC):
+class Part(Checked, ABC):
     """The questions that every part of the preparation answers.
 
     ``noise_multiplier``: its noise in units of what one zeroed record moves; ``None`` where nothing
@@ -71,14 +71,11 @@ class PrivateMean(Part):
     True
     """
 
-    noise_multiplier: float
-    row_norm: float
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the private mean")
+    )
+    row_norm: float = field(metadata=require(positive, "row_norm of the private mean"))
     failure = 0.0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier of the private mean", self.noise_multiplier)
-        positive("row_norm of the private mean", self.row_norm)
 
     def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
@@ -118,15 +115,14 @@ class PrivateTargetMean(Part):
     1.0
     """
 
-    noise_multiplier: float
-    bound: float = 1.0
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the private target mean")
+    )
+    bound: float = field(
+        default=1.0, metadata=require(positive, "bound of the private target mean")
+    )
     failure = 0.0
     targets = True
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier of the private target mean", self.noise_multiplier)
-        positive("bound of the private target mean", self.bound)
 
     def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
@@ -217,20 +213,23 @@ class CosineFeatures(Part):
     (256, 0.424)
     """
 
-    noise_multiplier: float
-    count: int = 1024
-    bandwidth: float = 1.0
-    weight: float = 0.3
-    seed: int = 0
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the cosine features")
+    )
+    count: int = field(
+        default=1024, metadata=require(check_integer, "count of the cosine features", most=10**5)
+    )
+    bandwidth: float = field(
+        default=1.0, metadata=require(executable, "bandwidth of the cosine features")
+    )
+    weight: float = field(
+        default=0.3, metadata=require(executable, "weight of the cosine features")
+    )
+    seed: int = field(
+        default=0,
+        metadata=require(check_integer, "seed of the cosine features", least=0, most=2**31),
+    )
     failure = 0.0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier of the cosine features", self.noise_multiplier)
-        check_integer("count of the cosine features", self.count, most=10**5)
-        check_integer("seed of the cosine features", self.seed, least=0, most=2**31)
-        for name in ("bandwidth", "weight"):
-            executable(f"{name} of the cosine features", getattr(self, name))
 
     def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
@@ -284,14 +283,15 @@ class PrivateCovariance(Part):
     0.5
     """
 
-    noise_multiplier: float
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the private covariance")
+    )
     power: float = 0.35
     row_norm: float | None = field(default=None, metadata=WHERE_GIVEN)
     failure = 0.0
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("noise_multiplier of the private covariance", self.noise_multiplier)
         if self.row_norm is not None:
             executable("row_norm of the private covariance", self.row_norm)
         if not 0 < self.power <= 0.5:
@@ -350,13 +350,14 @@ class TopEigenvalue(Part):
     True
     """
 
-    noise_multiplier: float
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the top eigenvalue")
+    )
     failure: float = 1e-8
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        positive("noise_multiplier of the top eigenvalue", self.noise_multiplier)
         for name, low, high in (("failure", 1e-15, 0.1), ("floor", 1e-9, 1.0)):
             value = getattr(self, name)
             if not low <= value <= high:

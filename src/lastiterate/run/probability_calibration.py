@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
@@ -11,8 +11,8 @@ from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.base import Described
 from lastiterate.run.losses import KnownConstants
-from lastiterate.run.serialization import normalise_fields
-from lastiterate.run.validation import check_integer, positive
+from lastiterate.run.serialization import Checked, require
+from lastiterate.run.validation import check_integer, check_interval, positive
 
 MOST_CLASSES = 100
 """Second derivatives of more biases than this would be noise alone."""
@@ -20,7 +20,7 @@ MOST_CLASSES = 100
 
 @final
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Checked):
     """A private fit of slope and intercept to the scores of a released classifier.
 
     For K > 2 classes it is one slope and K biases. It goes into ``Run(probability_calibration=)``, for a linear
@@ -58,13 +58,12 @@ class Calibration:
     0.01
     """
 
-    noise_multiplier: float
-    rounds: int = 4
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("noise_multiplier of the calibration", self.noise_multiplier)
-        check_integer("rounds of the calibration", self.rounds, most=20)
+    noise_multiplier: float = field(
+        metadata=require(positive, "noise_multiplier of the calibration")
+    )
+    rounds: int = field(
+        default=4, metadata=require(check_integer, "rounds of the calibration", most=20)
+    )
 
     def sensitivity(self, adjacency: str) -> float:
         """Return how far neighbouring data sets move the sums of a round.
@@ -85,7 +84,7 @@ class Calibration:
 
 @final
 @dataclass(frozen=True)
-class AssumedSlope:
+class AssumedSlope(Checked):
     """A public factor for the scores of a released classifier, which costs no privacy.
 
     It suits records that are too few to measure a slope: closely clipped contributions make scores
@@ -114,13 +113,8 @@ class AssumedSlope:
     0.5
     """
 
-    slope: float
+    slope: float = field(metadata=require(check_interval, "slope", low=0, high=1, ends="(]"))
     rounds: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        if not 0 < self.slope <= 1:
-            raise InputError("slope", "must lie in (0, 1]", self.slope)
 
     def sensitivity(self, adjacency: str) -> float:
         """Neighbouring data sets move nothing."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -123,20 +123,41 @@ another type."""
 
 
 def normalise_fields(description: object) -> None:
-    """Check every field of a description against its annotation, and store numbers and tuples as
-    built-in ones."""
-    for name, where, check in _checks(type(description)):
+    """Check every field of a description against its annotation and its own rule, and store numbers
+    and tuples as built-in ones."""
+    for name, where, check, rule in _checks(type(description)):
         given = getattr(description, name)
         plain = check(where, given)
         if plain is not given:
             object.__setattr__(description, name, plain)
+        if rule is not None:
+            rule(plain)
+
+
+class Checked:
+    """A frozen dataclass whose fields are checked when it is built (see ``require``)."""
+
+    def __post_init__(self) -> None:
+        normalise_fields(self)
+
+
+def require(check: Callable[..., None], name: str, **limits: Any) -> dict[str, Any]:
+    """Return the metadata of a field that ``check(name, value, **limits)`` must not refuse."""
+    return {"rule": partial(check, name, **limits)}
 
 
 @cache
-def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
+def _checks(
+    cls: type,
+) -> tuple[tuple[str, str, Check, Callable[[Any], None] | None], ...]:
     hints = {name: _type_in_file(hint) for name, hint in get_type_hints(cls).items()}
     return tuple(
-        (item.name, f"{cls.__name__}.{item.name}", check_of(hints[item.name]))
+        (
+            item.name,
+            f"{cls.__name__}.{item.name}",
+            check_of(hints[item.name]),
+            item.metadata.get("rule"),
+        )
         for item in fields(cls)
         if item.init
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast, final
 
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import (
     Array,
     all_positive,
@@ -45,7 +45,7 @@ class Fixed:
 
 @final
 @dataclass(frozen=True)
-class GaussianStart:
+class GaussianStart(Checked):
     """A random start N(0, std^2 I), independent of the data and projected onto the domain.
 
     Parameters
@@ -65,11 +65,7 @@ class GaussianStart:
     0.5
     """
 
-    std: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("start std", self.std)
+    std: float = field(metadata=require(positive, "start std"))
 
 
 Start = Fixed | GaussianStart
@@ -78,7 +74,7 @@ Start = Fixed | GaussianStart
 # Step sizes: step k makes iterate k + 1; ``sizes`` alone computes them.
 
 
-class Schedule(ABC):
+class Schedule(Checked, ABC):
     """The questions that every description of step sizes answers.
 
     ``constant``: whether all are the same. ``falls``: whether none is longer than the one before.
@@ -128,12 +124,8 @@ class Constant(Schedule):
     Constant(value=0.1)
     """
 
-    value: float
+    value: float = field(metadata=require(positive, "step_size"))
     constant = True
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("step_size", self.value)
 
     def sizes(self, first: int, last: int) -> Array:
         return repeat_value(self.value, last - first)
@@ -170,13 +162,8 @@ class InverseDecay(Schedule):
     [1.0, 0.5, 0.333]
     """
 
-    beta: float
-    strong: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        positive("beta of inverse-decay", self.beta)
-        positive("strong of inverse-decay", self.strong, zero=True)
+    beta: float = field(metadata=require(positive, "beta of inverse-decay"))
+    strong: float = field(metadata=require(positive, "strong of inverse-decay", zero=True))
 
     def sizes(self, first: int, last: int) -> Array:
         return frozen(
@@ -201,12 +188,8 @@ class InverseDecay(Schedule):
 class _Listed(Schedule):
     """As many ``values`` as the run has steps."""
 
-    values: tuple[float, ...]
+    values: tuple[float, ...] = field(metadata=require(all_positive, "every entry of step_size"))
     falls = False
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        all_positive("every entry of step_size", self.values)
 
     def sizes(self, first: int, last: int) -> Array:
         return frozen(np.array(self.values[first:last], dtype=np.float64))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.noise import Noise
-from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.step_sizes import Constant, StepSize
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, check_interval
 
 # Update rules: what a step makes of its noisy mean gradient, as ``(init, update)`` on arrays of any
 # library.  A rule is read by everybody who follows a run: the engine, the planner, attacks and
@@ -108,16 +108,17 @@ class Adam(UpdateRule):
 
     linear: ClassVar[bool] = False
     word: ClassVar[str] = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
+    beta1: float = field(
+        default=0.9, metadata=require(check_interval, "beta1 of Adam", low=0, high=1, ends="[)")
+    )
+    beta2: float = field(
+        default=0.999, metadata=require(check_interval, "beta2 of Adam", low=0, high=1, ends="[)")
+    )
     stabiliser: float = 1e-8
     noise_floor: float | None = None
 
     def __post_init__(self) -> None:
         normalise_fields(self)
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} of Adam", "must lie in [0, 1)", getattr(self, name))
         for name in ("stabiliser", "noise_floor"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -250,7 +251,7 @@ class Nesterov(UpdateRule):
 
 @final
 @dataclass(frozen=True)
-class HeavyBall(UpdateRule):
+class HeavyBall(Checked, UpdateRule):
     """Polyak's momentum with a constant coefficient.
 
     Parameters
@@ -276,12 +277,7 @@ class HeavyBall(UpdateRule):
     """
 
     word: ClassVar[str] = "heavy-ball"
-    beta: float
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        if not 0 <= self.beta < 1:
-            raise InputError("momentum", "must lie in [0, 1)", self.beta)
+    beta: float = field(metadata=require(check_interval, "momentum", low=0, high=1, ends="[)"))
 
     def init(self, theta: Any) -> Memory:
         return (0.0 * theta,)

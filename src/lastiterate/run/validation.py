@@ -155,6 +155,16 @@ def check_integer(name: str, value: Any, least: int = 1, most: int = 10**12) -> 
         raise InputError(name, f"must be an integer between {least} and {most}", value)
 
 
+def check_interval(name: str, value: float, low: float, high: float, ends: str = "[]") -> None:
+    """Refuse a number outside of an interval, of which ``ends`` says whether its ends are in it."""
+    if (
+        not low <= value <= high
+        or (ends[0] == "(" and value == low)
+        or (ends[1] == ")" and value == high)
+    ):
+        raise InputError(name, f"must lie in {ends[0]}{low:g}, {high:g}{ends[1]}", value)
+
+
 def executable(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse a number that single precision could overflow or lose."""
     low, high = MAGNITUDES
