@@ -26,7 +26,7 @@ from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import Budget, Order
 
 TEST = 8000

@@ -6,7 +6,7 @@ synthetic tables only.
 Problems of synthetic_families.py with 80 to 1,200 records, 4 to 40 features, two or three classes,
 epsilon .3 to 8, whose budget does not carry calibration; the best plans over secret blocks (clip
 .1) and of full batches with momentum (clip .3), three seeds of the noise each. The factor is
-planning/reference.py's.
+planning/predicted_risk.py's.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.utility.data_sets import load, split
-from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.utility.data_sets import LOADERS, load, split
 from benchmarks.utility.planner_unseen import guessed
-from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider

@@ -6,10 +6,10 @@ from lastiterate import curves as curves
 from lastiterate import data as data
 from lastiterate import errors as errors
 from lastiterate import estimators as estimators
-from lastiterate.accounting.calibration import calibrate as calibrate
 from lastiterate.accounting.certificate import Certificate as Certificate
 from lastiterate.accounting.certificate import account as account
 from lastiterate.accounting.certificate import read_certificate as read_certificate
+from lastiterate.accounting.noise_calibration import calibrate as calibrate
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.release.loading import load as load
@@ -27,8 +27,6 @@ from lastiterate.run.batching import Permuted as Permuted
 from lastiterate.run.batching import Poisson as Poisson
 from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
-from lastiterate.run.counts import NoisyCount as NoisyCount
-from lastiterate.run.counts import NoisyGroups as NoisyGroups
 from lastiterate.run.facts import Evidence as Evidence
 from lastiterate.run.facts import Fact as Fact
 from lastiterate.run.facts import LossFacts as LossFacts
@@ -45,6 +43,8 @@ from lastiterate.run.noise import Correlated as Correlated
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
+from lastiterate.run.noisy_counts import NoisyCount as NoisyCount
+from lastiterate.run.noisy_counts import NoisyGroups as NoisyGroups
 from lastiterate.run.preprocessing import CosineFeatures as CosineFeatures
 from lastiterate.run.preprocessing import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preprocessing import PrivateMean as PrivateMean

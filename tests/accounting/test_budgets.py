@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.calibration import check_budget
+from lastiterate.accounting.noise_calibration import check_budget
 
 RUN = li.Run(n=1438, steps=10, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic())
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import calibration
+from lastiterate.accounting import noise_calibration
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Assumption, Broken, Held
@@ -19,9 +19,9 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 def counted(monkeypatch):
     """How many theorems each question of the search was about."""
-    asked, true = [], calibration.Certificate.of
+    asked, true = [], noise_calibration.Certificate.of
     monkeypatch.setattr(
-        calibration.Certificate,
+        noise_calibration.Certificate,
         "of",
         staticmethod(
             lambda run, theorems, min_evidence: (
@@ -37,8 +37,8 @@ def test_the_search_asks_the_theorems_that_hold_and_all_of_them_confirm(monkeypa
     asked = counted(monkeypatch)
     found = li.calibrate(RUN, **BUDGET)
     assert found.epsilon(1e-6) <= 1
-    assert li.account(calibration.scale_noise(found.run, 1 - 2e-6)).epsilon(1e-6) > 1
-    assert asked[0] == asked[-1] == len(calibration.upper_theorems())
+    assert li.account(noise_calibration.scale_noise(found.run, 1 - 2e-6)).epsilon(1e-6) > 1
+    assert asked[0] == asked[-1] == len(noise_calibration.upper_theorems())
     # the first question, the epsilon that is stated, the certificate
     assert len(asked) > 10 and sum(number >= 10 for number in asked) <= 3
 
@@ -51,8 +51,8 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     question is about noise 1, where it does not hold.
     """
     known = TABLE["composition-gdp"]
-    monkeypatch.setattr(calibration, "upper_theorems", lambda: (known,))
-    plain = calibration.calibrate_run(RUN, **BUDGET).noise.z
+    monkeypatch.setattr(noise_calibration, "upper_theorems", lambda: (known,))
+    plain = noise_calibration.calibrate_run(RUN, **BUDGET).noise.z
     enough = Assumption(
         "enough",
         "enough noise",
@@ -64,9 +64,9 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
         assumptions=(*known.assumptions, enough),
         bound=lambda run: Gdp(known.bound(run).mu / 2),
     )
-    monkeypatch.setattr(calibration, "upper_theorems", lambda: (known, made))
+    monkeypatch.setattr(noise_calibration, "upper_theorems", lambda: (known, made))
     assert share * plain > 1
-    assert calibration.calibrate_run(RUN, **BUDGET).noise.z == pytest.approx(
+    assert noise_calibration.calibrate_run(RUN, **BUDGET).noise.z == pytest.approx(
         max(share, 0.5) * plain, rel=3e-6
     )
 
@@ -74,11 +74,11 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
 @pytest.mark.parametrize("delta", [1e-5, 1e-300, 0.4])
 def test_the_sign_of_an_excess_is_exact(delta):
     assert (
-        calibration.excess_of(delta, delta)
+        noise_calibration.excess_of(delta, delta)
         <= 0
-        < calibration.excess_of(math.nextafter(delta, 1), delta)
+        < noise_calibration.excess_of(math.nextafter(delta, 1), delta)
     )
-    assert calibration.excess_of(0.0, delta) <= 0 < calibration.excess_of(1.0, delta)
+    assert noise_calibration.excess_of(0.0, delta) <= 0 < noise_calibration.excess_of(1.0, delta)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,6 @@ def test_exact_curves_decide_between_theorems_at_tiny_budgets(
     found = li.calibrate(run, epsilon=epsilon, delta=delta)
     assert found.epsilon(delta) <= epsilon and found.best(delta).theorem.name == wins
     for share in (0.99, 0.9, 0.7, 0.5, 0.1):
-        assert not li.account(calibration.scale_noise(found.run, share)).certifies(epsilon, delta)
+        assert not li.account(noise_calibration.scale_noise(found.run, share)).certifies(
+            epsilon, delta
+        )

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import subjects
-from lastiterate.accounting.composed_parts import curves_of_preprocessing
+from lastiterate.accounting import certificate_subject
 from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.extra_charges import curves_of_preprocessing
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE, theorem
@@ -249,7 +249,7 @@ def test_the_explanation_leads_with_the_answer():
     best = found.best(1e-6).theorem
     assert (
         first.startswith(
-            f"epsilon {subjects.format_rounded_up(found.epsilon(1e-6))} at delta 1e-06"
+            f"epsilon {certificate_subject.format_rounded_up(found.epsilon(1e-6))} at delta 1e-06"
         )
         and best.name in first
     )
@@ -260,7 +260,7 @@ def test_the_explanation_leads_with_the_answer():
     )
     assert (
         rest[1]
-        == f"Under replace-one: epsilon {subjects.format_rounded_up(found.replace_one_epsilon(1e-6))}."
+        == f"Under replace-one: epsilon {certificate_subject.format_rounded_up(found.replace_one_epsilon(1e-6))}."
     )
     assert best.citation in rest[2]
     assert repr(text) == str(text), "an interactive session shows lines"
@@ -328,11 +328,21 @@ def test_what_an_answer_is_conditional_on_is_explained():
 def test_shown_numbers_are_rounded_away_from_a_better_claim():
     rng = np.random.default_rng(0)
     for value in 10 ** rng.uniform(-8, 8, 2000):
-        assert value * (1 - 1e-9) <= float(subjects.format_rounded_up(value)) <= value * 1.002
-        assert value * 0.998 <= float(subjects.format_rounded_down(value)) <= value * (1 + 1e-9)
+        assert (
+            value * (1 - 1e-9)
+            <= float(certificate_subject.format_rounded_up(value))
+            <= value * 1.002
+        )
+        assert (
+            value * 0.998
+            <= float(certificate_subject.format_rounded_down(value))
+            <= value * (1 + 1e-9)
+        )
     assert (
-        subjects.format_rounded_up(None) == subjects.format_rounded_up(float("inf")) == "-"
-        and subjects.format_rounded_up(0.0) == "0"
+        certificate_subject.format_rounded_up(None)
+        == certificate_subject.format_rounded_up(float("inf"))
+        == "-"
+        and certificate_subject.format_rounded_up(0.0) == "0"
     )
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import document, tradeoff_summary
-from lastiterate.accounting.comparison import check_statement, read_statement
 from lastiterate.accounting.document import content_hash
-from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.bayes.subject import certify as certify_sample
+from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.verification import check_statement, read_statement
+from lastiterate.bayes.posterior_subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certify_plan
@@ -292,7 +292,7 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
 
 def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
-    from lastiterate.release.datafile import fit_file
+    from lastiterate.release.file_training import fit_file
     from lastiterate.release.training_request import Algorithm, Budget, Order
     from lastiterate.release.units import Units
 

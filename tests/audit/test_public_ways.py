@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit import audit, end_to_end, networks, worst_case
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.end_to_end import one_by_one
@@ -17,7 +17,7 @@ from lastiterate.audit.runner import auditable, default_train
 from lastiterate.engine import (
     Trainer,
     checkpoint,
-    dense_gradients,
+    clipped_gradients,
     exact_linear,
     keys_from_seed,
     trainer,
@@ -331,7 +331,7 @@ def test_gradients_that_are_no_numbers_leave_no_trace(monkeypatch: pytest.Monkey
     )
     pair = networks.families(run)[0]
     assert networks.violations(run, pair, 1) == ()
-    monkeypatch.setattr(dense_gradients, "jnp", Loose())
+    monkeypatch.setattr(clipped_gradients, "jnp", Loose())
     jax.clear_caches()
     assert "no number" in networks.violations(run, pair, 1)[0]
     jax.clear_caches()

@@ -9,7 +9,7 @@ import pytest
 
 from lastiterate.bayes import LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
 from lastiterate.bayes.linear import corner_bound
-from lastiterate.bayes.sample import GIVEN, ORDERS, PRECISION, Given, run
+from lastiterate.bayes.propose_test_release import GIVEN, ORDERS, PRECISION, Given, run
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import peak

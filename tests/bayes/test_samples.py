@@ -16,12 +16,12 @@ from lastiterate.bayes import (
     RatioDomain,
     RidgePosterior,
     certify,
+    posterior_subject,
     ridge,
     sample_posterior,
-    subject,
 )
+from lastiterate.bayes.propose_test_release import GIVEN, Given, System
 from lastiterate.bayes.ridge import least_prior
-from lastiterate.bayes.sample import GIVEN, Given, System
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 
@@ -168,7 +168,7 @@ def test_edited_certificates_are_refused():
             InputError, match=r"one that lastiterate wrote|complete JSON|every key once"
         ):
             Certificate.from_json(broken)
-    lighter = subject.certify(LINEAR)
+    lighter = posterior_subject.certify(LINEAR)
     whole = lighter.curve()
     vars(lighter.subject)["curves"] = (
         Rdp(orders=whole.orders, values=tuple(v / 2 for v in whole.values)),

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.quote import quote_line
 from lastiterate.planning.task import budget
 from lastiterate.release.allowance import Allowance
-from lastiterate.report.guarantee import _describe_charge
+from lastiterate.report.guarantee_section import _describe_charge
 
 MADE = (
     "--dataset",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lastiterate as li
-from lastiterate.cli import flags
+from lastiterate.cli import run_flags
 from lastiterate.cli.app import VALUES, flag_of, translate_to_flags
 from tests.cli.test_cli import call
 
@@ -19,10 +19,10 @@ COMMAND = re.compile(
     r"lastiterate [a-z]+(?:[^`;.]|[.](?=\S))*"
 )  #: a whole command may be quoted, with its flags
 QUOTES = {
-    "report/execution.py": "the command that repeats an audit is put together from its settings",
+    "report/execution_section.py": "the command that repeats an audit is put together from its settings",
     "engine/streaming/buffers.py": "an environment variable of another library",
     "engine/checkpoint.py": "a key comes by an argument or an option: the remedy names both",
-    "release/datafile.py": "several candidates are a matter of the command line alone",
+    "release/file_training.py": "several candidates are a matter of the command line alone",
     "release/allowance.py": "a remedy names the option next to the argument",
 }
 
@@ -97,21 +97,23 @@ def test_what_counts_as_a_flag(text: str, names: bool):
                             [0.25]
                             if kind is li.Poisson
                             else [7]
-                            if flags.form(kind) != kind.word
+                            if run_flags.form(kind) != kind.word
                             else []
                         )
                     )
                 ),
-                flags.parse_batching,
+                run_flags.parse_batching,
             )
-            for kind in flags.BATCHES.values()
+            for kind in run_flags.BATCHES.values()
         ),
         *(
-            (repr(kind(*[0.5] * form.count(":"))), flags.update)
-            for kind, form in zip(flags.UPDATES.values(), flags.UPDATE_FORMS[1:], strict=True)
+            (repr(kind(*[0.5] * form.count(":"))), run_flags.update)
+            for kind, form in zip(
+                run_flags.UPDATES.values(), run_flags.UPDATE_FORMS[1:], strict=True
+            )
         ),
-        ("GaussianStart(0.125)", flags.start),
-        ("Fixed()", flags.start),
+        ("GaussianStart(0.125)", run_flags.start),
+        ("Fixed()", run_flags.start),
     ],
 )
 def test_what_the_table_says_is_what_the_command_line_reads(python: str, read):
@@ -119,9 +121,9 @@ def test_what_the_table_says_is_what_the_command_line_reads(python: str, read):
     plain = re.sub(r"\w+=", "", python)  # Cyclic(7), as messages write it
     plain = re.sub(r"(Adam|PostProcessing)\(.*\)", r"\1()", plain)
     name, wanted = {
-        flags.parse_batching: ("batching", "--batch"),
-        flags.start: ("start", "--start"),
-        flags.update: ("optimizer", "--momentum"),
+        run_flags.parse_batching: ("batching", "--batch"),
+        run_flags.start: ("start", "--start"),
+        run_flags.update: ("optimizer", "--momentum"),
     }[read]
     flag, _, words = translate_to_flags(f"{name}={plain}").partition(" ")
     assert flag == wanted and read(words) == part

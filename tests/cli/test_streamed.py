@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.release import dataset
+from lastiterate.release import data_file
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n' + "".join(
     f'[columns.{name}]\nkind = "number"\nlow = -3\nhigh = 3\n' for name in "ab"
@@ -58,7 +58,7 @@ def test_train_chooses_pieces_by_itself_and_says_so(
 ) -> None:
     code, whole, said = train(file, "whole")
     assert code == 0 and "piece by piece" not in said, said
-    monkeypatch.setattr(dataset, "memory", lambda: 1e4)
+    monkeypatch.setattr(data_file, "memory", lambda: 1e4)
     code, found, said = train(file, "pieces", "--scratch", str(file.parent))
     assert (
         code == 0

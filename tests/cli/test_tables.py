@@ -10,12 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.calibration import warn_of_epsilon
+from lastiterate.accounting.noise_calibration import warn_of_epsilon
 from lastiterate.audit.attacks import ATTACKS
 from lastiterate.cli import app
 from lastiterate.cli.account import format_csv, format_latex
 from lastiterate.cli.help import COMMANDS, OPTIONS
-from lastiterate.features.map_table import TABLE as MAPS
+from lastiterate.features.map_registry import TABLE as MAPS
 from lastiterate.planning.presets import NAMED
 from lastiterate.report.exports import FORMATS
 from lastiterate.theorems import TABLE

@@ -38,7 +38,7 @@ def test_everything_that_a_console_prints_is_visible(capsys):
 def test_predictions_and_exports_of_a_hostile_folder(tmp_path):
     from dataclasses import replace
 
-    from lastiterate.release.predictions import Labels
+    from lastiterate.release.score_meaning import Labels
 
     rng = np.random.default_rng(0)
     run = li.Run(

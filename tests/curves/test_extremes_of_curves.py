@@ -22,7 +22,7 @@ from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi
 from lastiterate.curves.selection import NegativeBinomial, Selected, WorstOf
 from lastiterate.errors import InputError

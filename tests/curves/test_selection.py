@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lastiterate.accounting.selection import Selection
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.curves import selection
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta, confirm_epsilon

@@ -14,7 +14,7 @@ from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
 from lastiterate.curves.gaussian import Gdp, delta_of_draw
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.ratio_law import Ratio, chernoff, product
 
 SAMPLED = [

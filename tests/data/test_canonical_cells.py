@@ -18,7 +18,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import column_from
 from lastiterate.data.table import canonical_text, number_text, to_doubles
 from lastiterate.errors import InputError
-from lastiterate.release.dataset import open_file
+from lastiterate.release.data_file import open_file
 from lastiterate.release.forget_file import Request, _locate_records
 from lastiterate.release.units import Units, canonical_identifiers, identifiers, select_unit_rows
 

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits
-from lastiterate.accounting.comparison import read_statement
+from lastiterate.accounting.verification import read_statement
 from lastiterate.cli import app
-from lastiterate.cli.flags import step_size
+from lastiterate.cli.run_flags import step_size
 from lastiterate.data import Schema, read_table
 from lastiterate.data.readers import schema_template
 from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
-from lastiterate.release.provenance import sign_folder, signature_problems
+from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization, strict_toml
 
 

@@ -12,27 +12,27 @@ from scipy.optimize import minimize
 
 import lastiterate as li
 from lastiterate.engine import (
-    calibration,
     key_from_seed,
     keys_from_seed,
     linear_model,
     preprocessing,
+    probability_calibration,
 )
-from lastiterate.engine.calibration import (
+from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
+from lastiterate.engine.linear_model import Model, execute, scores
+from lastiterate.engine.probability_calibration import (
     OF_ONE,
     OF_SEVERAL,
     Queries,
     calibrate_weights,
     make_rounds,
 )
-from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
-from lastiterate.engine.linear_model import Model, execute, scores
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.release.units import unit_records
-from lastiterate.run.stability import typical_norm
+from lastiterate.run.measured_smoothness import typical_norm
 
 OUTPUTS = (1, 2, 3, 10)
 
@@ -103,12 +103,12 @@ def test_gradient_and_hessian_each_keep_their_bound_and_attain_it(outputs):
 
 MUTANTS = {
     "scores are not clipped": lambda patch: patch.setattr(
-        calibration.np, "clip", lambda values, *_: values
+        probability_calibration.np, "clip", lambda values, *_: values
     ),
     "rows are longer": lambda patch: patch.setattr(
-        calibration.math, "sqrt", lambda value: value**0.5 / 1.2
+        probability_calibration.math, "sqrt", lambda value: value**0.5 / 1.2
     ),
-    "the vector is longer": lambda patch: patch.setattr(calibration, "UNIT", 1.1),
+    "the vector is longer": lambda patch: patch.setattr(probability_calibration, "UNIT", 1.1),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
-from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
+from lastiterate.engine.exact_gradients import ExactRecords, RecordGrid, fit_network_exactly
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.parameters import Form
 

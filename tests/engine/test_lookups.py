@@ -8,10 +8,10 @@ import pytest
 from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 import lastiterate as li
-from lastiterate.engine.dense_gradients import layers_of, sum_clipped
+from lastiterate.engine.clipped_gradients import layers_of, sum_clipped
 from lastiterate.engine.network import prepare_loop
-from lastiterate.engine.per_example import Lookup
 from lastiterate.engine.tracing import program
+from lastiterate.engine.window_gradients import Lookup
 
 WORDS, WIDTH, LENGTH, N, CLIP = 11, 3, 6, 20, 0.7
 RNG = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, key_from_seed
-from lastiterate.engine.dense_gradients import layers_of, sum_clipped
+from lastiterate.engine.clipped_gradients import layers_of, sum_clipped
 from lastiterate.engine.network import PerExample, fit_network, prepare_loop
 from lastiterate.engine.tracing import program
 from lastiterate.errors import InputError, NotCertified

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.exact_records import ExactRecords, RecordGrid
+from lastiterate.engine.exact_gradients import ExactRecords, RecordGrid
 from lastiterate.engine.network import prepare_loop
 
 pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits

@@ -16,7 +16,7 @@ from lastiterate.audit.runner import auditable
 from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.checkpoint import Key as Sealing
-from lastiterate.engine.exact_records import fit_network_exactly
+from lastiterate.engine.exact_gradients import fit_network_exactly
 from lastiterate.engine.linear_gradients import hidden_state
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.random import ORDER, stream

@@ -11,7 +11,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
 import lastiterate as li
-from lastiterate.engine.dense_gradients import sum_clipped
+from lastiterate.engine.clipped_gradients import sum_clipped
 from lastiterate.engine.tracing import ALLOWED
 from lastiterate.engine.trainer import Loop
 from lastiterate.ledger import GaussianFilter, Ledger

@@ -29,9 +29,9 @@ from lastiterate.engine.random import (
     stream,
     uniform,
 )
-from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.row_clipping import clip_rows
+from lastiterate.engine.sampler_interface import lay_out_rows, sum_over_chunks
 from lastiterate.engine.samplers import TABLE, Bins, Subsets, sampler_of
-from lastiterate.engine.sampling import lay_out_rows, sum_over_chunks
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.selection import Selection
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.data.columns import Ignore
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table

@@ -14,11 +14,11 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, key_from_seed
-from lastiterate.engine.calibration import Queries
+from lastiterate.engine.exact_gradients import ExactRecords, RecordGrid
 from lastiterate.engine.exact_linear import ExactLinear, grid_of, round_to_grid
-from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.network import fit_network, prepare_loop
+from lastiterate.engine.probability_calibration import Queries
 
 WEIGHTS = {2: (0.2, 1.0), 3: (1.0, 0.05, 0.4)}
 LOSSES = [

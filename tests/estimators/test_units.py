@@ -13,7 +13,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.estimators.base import seed_of
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.datafile import fit_file, tune_file
+from lastiterate.release.file_training import fit_file, tune_file
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.release.tuning import law_of
 from lastiterate.release.units import Units

@@ -13,7 +13,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
 from lastiterate.features.columns import directions
-from lastiterate.features.map_table import maps_from, maps_named, to_data
+from lastiterate.features.map_registry import maps_from, maps_named, to_data
 from lastiterate.features.record_fields import Grid, Number, Record, Text
 from lastiterate.features.row_form import RowForm
 from lastiterate.release.column_effects import column_effects

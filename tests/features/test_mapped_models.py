@@ -8,8 +8,8 @@ import pytest
 import lastiterate as li
 from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
-from lastiterate.features.map_table import maps_named
-from lastiterate.release.datafile import fit_file, prediction_rows
+from lastiterate.features.map_registry import maps_named
+from lastiterate.release.file_training import fit_file, prediction_rows
 from lastiterate.release.training_request import Budget, Order
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.subject import read

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lastiterate import InputError
 from lastiterate.features.columns import RecordMap
-from lastiterate.features.map_table import (
+from lastiterate.features.map_registry import (
     TABLE,
     automatic_maps,
     describe_maps,

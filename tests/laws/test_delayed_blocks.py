@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.delayed import block_intervals
-from lastiterate.analysis.restart import last_steps
+from lastiterate.analysis.delayed_shifts import block_intervals
+from lastiterate.analysis.restarted_sampling import last_steps
 from lastiterate.curves import delayed_shifts
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict

@@ -10,14 +10,14 @@ import pytest
 from scipy.stats import binom, norm
 
 import lastiterate as li
-from lastiterate.analysis import delayed
-from lastiterate.analysis.delayed import (
+from lastiterate.analysis import delayed_shifts
+from lastiterate.analysis.delayed_shifts import (
     draw_interval_counts,
     draw_intervals,
     kinds,
     mean_over_draws,
 )
-from lastiterate.analysis.restart import last_steps
+from lastiterate.analysis.restarted_sampling import last_steps
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, WithFailure
 from lastiterate.curves.delayed_shifts import (
@@ -29,7 +29,7 @@ from lastiterate.curves.delayed_shifts import (
     shift_law,
 )
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Fails, match
 from laws.test_restarted import EPSILONS, draws, law, runs
@@ -310,7 +310,7 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
         batching=li.RandomAllocation(4) if blocks else li.Poisson(0.05),
     )
     steps = replace(last_steps(bounded, 0.05, 0.0, blocks or 1), before=0.03)
-    found = delayed.block_intervals(steps, blocks) if blocks else draw_intervals(steps, 0.05)
+    found = delayed_shifts.block_intervals(steps, blocks) if blocks else draw_intervals(steps, 0.05)
     lengths = {sum(one.counts) for one in found}
     assert lengths == ({7, 12, 22, 37} if blocks else {2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37})
     for one in found:
@@ -331,7 +331,7 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
     assert {
         sum(one.counts)
         for one in (
-            delayed.block_intervals(everywhere, blocks)
+            delayed_shifts.block_intervals(everywhere, blocks)
             if blocks
             else draw_intervals(everywhere, 0.05)
         )
@@ -347,7 +347,7 @@ def test_unusual_batches_are_paid_for(name, batching, every, monkeypatch):
     flat = replace(run, step_size=0.1, loss=li.Logistic(row_norm=1.0, intercept=0.0))
 
     def of(*failures, run=run):
-        monkeypatch.setattr(delayed, "FAILURES", failures)
+        monkeypatch.setattr(delayed_shifts, "FAILURES", failures)
         return curve(run, name)
 
     for failure in (0.0, 1e-9, 0.01):
@@ -417,7 +417,7 @@ def test_the_mean_over_draws_is_exact_for_few_steps(places, most, monkeypatch):
             return math.hypot(*(one / 2 for one in b[:6]), (b[6] + b[7]) / 2)
         return math.hypot(1.1 * b[0] / 1.5, (0.8 * 0.5 * b[1] + 2.0 * b[2]) / 1.2)
 
-    monkeypatch.setattr(delayed, "PLACES", places)
+    monkeypatch.setattr(delayed_shifts, "PLACES", places)
     for one, steps in ((plan, 3), (alike, 8)):
         found = mean_over_draws.__wrapped__(one)  # no law of other places
         for epsilon in (0.0, 0.4, 1.0):
@@ -507,9 +507,11 @@ def test_rare_draws_fit_on_the_lattice():
     )
     for rate, count in ((0.001, 1), (0.001, 1000), (0.3, 20)):
         chances, values = np.array([1 - rate, rate]), np.array([0.0, 3.0])
-        exact = 9 * binom.isf(delayed.BEYOND, count, rate)
+        exact = 9 * binom.isf(delayed_shifts.BEYOND, count, rate)
         assert (
-            exact <= delayed._reach([(chances, values, 0.0, count)]) <= max(1.2 * exact, exact + 20)
+            exact
+            <= delayed_shifts._reach([(chances, values, 0.0, count)])
+            <= max(1.2 * exact, exact + 20)
         )
 
 

@@ -343,13 +343,13 @@ def test_noise_of_the_training_helps_and_never_hurts():
 
 
 def test_what_is_skipped_of_a_long_training_is_bounded(monkeypatch):
-    from lastiterate.analysis import restart
+    from lastiterate.analysis import restarted_sampling
 
     rng = np.random.default_rng(8)
     run = replace(described(rng, 40, li.Cyclic(2), noisy=0), step_size=0.3, noise=QUIET)
     after = described(rng, 3, li.FullBatch(), start=0.3)
     whole = forgotten_curve(run, (Continued(after, 2),)).mu
-    monkeypatch.setattr(restart, "LONGEST", 9)
+    monkeypatch.setattr(restarted_sampling, "LONGEST", 9)
     assert whole <= forgotten_curve(run, (Continued(after, 2),)).mu <= 2 * whole
 
 

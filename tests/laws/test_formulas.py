@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import blocks as block_places
-from lastiterate.analysis.blocks import merge_places, place_mus, place_weights
+from lastiterate.analysis import block_positions
+from lastiterate.analysis.block_positions import merge_places, place_mus, place_weights
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
@@ -293,8 +293,8 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         exact = place_mus(run)
         place_mus.cache_clear()
         with monkeypatch.context() as less:
-            less.setattr(block_places, "MOST_FOLLOWED", 0)
-            less.setattr(block_places, "FEWEST_GROUPS", 12)
+            less.setattr(block_positions, "MOST_FOLLOWED", 0)
+            less.setattr(block_positions, "FEWEST_GROUPS", 12)
             grouped = place_mus(run)
         place_mus.cache_clear()
         return exact, grouped
@@ -314,11 +314,11 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         assert (bounded <= grouped).all() and bounded.mean() < 0.9 * grouped.mean()
         covered = [
             p
-            for first, last in block_places._groups(min(n, steps), (steps - 1) % n + 1, 12)
+            for first, last in block_positions._groups(min(n, steps), (steps - 1) % n + 1, 12)
             for p in range(first, last + 1)
         ]
         assert covered == list(range(min(n, steps)))
-    assert block_places._groups(5, 5, 12) == [(p, p) for p in range(5)]
+    assert block_positions._groups(5, 5, 12) == [(p, p) for p in range(5)]
 
 
 def test_many_places_are_rounded_down():

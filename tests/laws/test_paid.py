@@ -8,14 +8,14 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
-from lastiterate.accounting.composed_parts import curves_of_preprocessing
+from lastiterate.accounting.extra_charges import curves_of_preprocessing
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.counts import NoisyCount
 from lastiterate.run.facts import Evidence
+from lastiterate.run.measured_smoothness import chernoff_excess
+from lastiterate.run.noisy_counts import NoisyCount
 from lastiterate.run.preprocessing import TopEigenvalue
-from lastiterate.run.stability import chernoff_excess
 from lastiterate.run.step_sizes import RelativeToSmooth
 
 STEPS, BATCH = 3, 4

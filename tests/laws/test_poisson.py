@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.restart import levels
+from lastiterate.analysis.restarted_sampling import levels
 from lastiterate.curves import subsampled
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK

@@ -112,7 +112,7 @@ def test_all_three_change():
         == pytest.approx(mean**2 / variance)
         == pytest.approx(0.00249, rel=2e-3)
     )
-    from lastiterate.analysis.blocks import place_mus
+    from lastiterate.analysis.block_positions import place_mus
 
     assert place_mus(run)[0] ** 2 == pytest.approx(mean**2 / variance, rel=1e-9)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.blocks import (
+from lastiterate.analysis.block_positions import (
     _add,
     constant_atoms,
     groups,

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.analysis import restart
-from lastiterate.analysis.restart import (
+from lastiterate.analysis import restarted_sampling
+from lastiterate.analysis.restarted_sampling import (
     allocation_passes,
     candidates,
     distances_of_draws,
@@ -178,7 +178,9 @@ def test_shifts_cost_what_the_optimal_allocation_says():
         assert [(one.first + 3, one.share, one.mu) for one in tried] == [
             (x.first, x.share, x.mu) for x in twice
         ]
-        assert {one.first for one in tried} == {2, 4, 6} and len(tried) == 3 * len(restart.SHARES)
+        assert {one.first for one in tried} == {2, 4, 6} and len(tried) == 3 * len(
+            restarted_sampling.SHARES
+        )
         for one, faint in zip(tried, twice, strict=True):
             first, z = one.first, distances[one.first // 2]
             best = optimal_mu(c[first:], np.zeros(8 - first), steps.v[first:] * (1 - one.share), z)
@@ -252,7 +254,7 @@ def test_distances_of_draws_fail_as_seldom_as_stated(failure, monkeypatch):
             (2, 10),
             (3, 4),
         ):  # Chernoff's bound itself, at its best exponent
-            monkeypatch.setattr(restart, "DRAWN", followed)
+            monkeypatch.setattr(restarted_sampling, "DRAWN", followed)
             (ours,) = np.exp(
                 distances_of_draws(run.batching.rate, records)(steps, failure, np.array([10]))
             )
@@ -314,7 +316,7 @@ def test_contraction_and_sampling_help_together(name, batching, sampled):
 
 def test_steps_beyond_those_followed_are_bounded(monkeypatch):
     whole = curve(BASE, ALLOCATED).epsilon(1e-5)
-    monkeypatch.setattr(restart, "LONGEST", 200)
+    monkeypatch.setattr(restarted_sampling, "LONGEST", 200)
     assert whole <= curve(BASE, ALLOCATED).epsilon(1e-5) <= whole * 1.01
     flat = replace(BASE, loss=li.Logistic(row_norm=1.0, intercept=0.0))
     assert not isinstance(curve(flat, ALLOCATED), BestOf), (
@@ -324,7 +326,7 @@ def test_steps_beyond_those_followed_are_bounded(monkeypatch):
 
 def test_the_distance_before_the_steps_that_are_followed(monkeypatch):
     """Of a run that took the longest step with the worst map for ever; whole passes are left out."""
-    monkeypatch.setattr(restart, "LONGEST", 5)
+    monkeypatch.setattr(restarted_sampling, "LONGEST", 5)
     run, c = runs(np.random.default_rng(1), li.RandomAllocation(2), 11)
     assert not run.constant
     for every, skipped in ((1, 6), (3, 6), (4, 4), (7, 0)):
@@ -370,9 +372,9 @@ def test_unusual_blocks_are_paid_for(monkeypatch):
     def noted(function, place):
         return lambda *given: asked.append(given[place]) or function(*given)
 
-    monkeypatch.setattr(restart, "last_steps", noted(last_steps, 2))
-    monkeypatch.setattr(restart, "candidates", noted(candidates, 5))
-    monkeypatch.setattr(restart, "FAILURES", (0.01,))
+    monkeypatch.setattr(restarted_sampling, "last_steps", noted(last_steps, 2))
+    monkeypatch.setattr(restarted_sampling, "candidates", noted(candidates, 5))
+    monkeypatch.setattr(restarted_sampling, "FAILURES", (0.01,))
     sampled, found = curve(BASE, ALLOCATED).curves
     assert asked == [0.005, 0.005], "loads have a half, distances the other one"
     assert found.failure == 0.01 and found.delta(20.0) >= 0.01 and sampled.delta(20.0) < 1e-6

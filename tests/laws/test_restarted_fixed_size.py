@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import restart
-from lastiterate.analysis.restart import (
+from lastiterate.analysis import restarted_sampling
+from lastiterate.analysis.restarted_sampling import (
     _approximate_squared_mu,
     by_itself,
     candidates,
@@ -135,8 +135,8 @@ def restarts(run, rng):
         return curve(run, kept[0][0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restart, "search_restarts", collected)
-        restart.search_subset_restarts(run)
+        patch.setattr(restarted_sampling, "search_restarts", collected)
+        restarted_sampling.search_subset_restarts(run)
     return kept
 
 
@@ -215,7 +215,9 @@ def test_one_step_of_the_proof():
         c = max(abs(1 - eta * run.loss.ridge), abs(1 - eta * (run.loss.ridge + bend)))
         kept = step(x, own) - (neighbour(w) + shift + added)
         assert abs(kept) <= (1 - k) * c * abs(x - w) + 1e-9
-        limit = restart.shift_growth(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
+        limit = (
+            restarted_sampling.shift_growth(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
+        )
         missing = (
             neighbour(w) + added - step(w, instead)
         )  # from the place of the step that the record is not in

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 import lastiterate as li
 from lastiterate.analysis import shifts
-from lastiterate.analysis.blocks import place_mus
+from lastiterate.analysis.block_positions import place_mus
 from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_map
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE

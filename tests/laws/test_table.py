@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.blocks import place_mus, short_steps
+from lastiterate.analysis.block_positions import place_mus, short_steps
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.accounting.selection import Selection
-from lastiterate.bayes import subject as posterior
+from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.private_selection import Selection
+from lastiterate.bayes import posterior_subject
 from lastiterate.bayes.linear import LinearModel, RatioDomain
+from lastiterate.bayes.posterior_subject import LinearPosterior, RidgePosterior
 from lastiterate.bayes.ridge import ClippedRows
-from lastiterate.bayes.subject import LinearPosterior, RidgePosterior
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -23,7 +23,7 @@ from lastiterate.release.ledger_charge import hash_description
 from lastiterate.release.noisy_accuracy import CountCharge
 from lastiterate.report import subject
 from lastiterate.run import facts
-from lastiterate.run.counts import NoisyCount
+from lastiterate.run.noisy_counts import NoisyCount
 
 RUN = li.Run(
     n=60,
@@ -71,10 +71,10 @@ CERTIFICATES = {
     "constants, trusted": li.account(GIVEN, min_evidence=li.Evidence.ASSUMED),
     "tested constants, trusted": li.account(TESTED, min_evidence=li.Evidence.TESTED),
     "tested constants, as assumed": li.account(TESTED, min_evidence=li.Evidence.ASSUMED),
-    "posterior": posterior.certify(PROBLEM, "replace-one"),
-    "posterior, zero-out": posterior.certify(PROBLEM, "zero-out"),
-    "ridge posterior": posterior.certify(RIDGE, "replace-one"),
-    "ridge posterior, zero-out": posterior.certify(RIDGE, "zero-out"),
+    "posterior": posterior_subject.certify(PROBLEM, "replace-one"),
+    "posterior, zero-out": posterior_subject.certify(PROBLEM, "zero-out"),
+    "ridge posterior": posterior_subject.certify(RIDGE, "replace-one"),
+    "ridge posterior, zero-out": posterior_subject.certify(RIDGE, "zero-out"),
     "selection": li.Certificate(TRIED),
     "selection, another law": li.Certificate(replace(TRIED, law=PoissonRuns(10.0))),
     "selection, finer scores": li.Certificate(replace(TRIED, unit=2)),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import lastiterate as li
 from lastiterate.run import domains, penalties
 from lastiterate.run.batching import Batching
-from lastiterate.run.counts import NoisyCount, NoisyGroups
+from lastiterate.run.noisy_counts import NoisyCount, NoisyGroups
 from lastiterate.run.preprocessing import (
     CosineFeatures,
     PrivateCovariance,

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.reference import MARGIN, public_slope, slope_of
+from lastiterate.planning.predicted_risk import MARGIN, public_slope, slope_of
 from lastiterate.planning.task import Task
 
 

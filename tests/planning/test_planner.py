@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.explain import composition_epsilon, explain_gain
+from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
-from lastiterate.planning.reference import (
+from lastiterate.planning.predicted_risk import (
     Reference,
     filter_response,
     output_perturbation,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.planning.reference import MARGIN, STEEP, predict_scores
+from lastiterate.planning.predicted_risk import MARGIN, STEEP, predict_scores
 
 RUN = li.Run(
     n=1000,

@@ -13,8 +13,8 @@ from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
+from lastiterate.planning.predicted_risk import filter_response
 from lastiterate.planning.presets import describe_algorithm
-from lastiterate.planning.reference import filter_response
 from lastiterate.planning.task import POWERS, Task
 from lastiterate.planning.whitened_families import make_correlated_run
 from lastiterate.run.facts import FLOAT_SLACK

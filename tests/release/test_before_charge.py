@@ -10,8 +10,8 @@ import pytest
 from lastiterate.data import Schema
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.datafile import fit_file, tune_file
-from lastiterate.release.dataset import open_file
+from lastiterate.release.data_file import open_file
+from lastiterate.release.file_training import fit_file, tune_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.training_request import Budget, Order
 from lastiterate.release.tuning import law_of

@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting import calibration
-from lastiterate.accounting.calibration import calibrate_exactly
+from lastiterate.accounting import noise_calibration
+from lastiterate.accounting.noise_calibration import calibrate_exactly
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import posterior, tuning, unlearning
-from lastiterate.release.datafile import fit_file, tune_file
+from lastiterate.release.file_training import fit_file, tune_file
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import theorem as theorem_module
@@ -100,9 +100,9 @@ def wrong(monkeypatch):
     """Searches that find a quarter of the noise, or plan for three times the budget, and do not
     notice."""
     true, exactly, loudest = (
-        calibration.calibrate_run,
-        calibration.smallest_true,
-        calibration.scale_noise,
+        noise_calibration.calibrate_run,
+        noise_calibration.smallest_true,
+        noise_calibration.scale_noise,
     )
 
     def calibrated(run, **asked):
@@ -111,8 +111,8 @@ def wrong(monkeypatch):
     def three_times(planned):
         return lambda *of, epsilon, **more: planned(*of, epsilon=3 * epsilon, **more)
 
-    monkeypatch.setattr(calibration, "calibrate_run", calibrated)
-    monkeypatch.setattr(calibration, "smallest_true", lambda *of: exactly(*of) / 16)
+    monkeypatch.setattr(noise_calibration, "calibrate_run", calibrated)
+    monkeypatch.setattr(noise_calibration, "smallest_true", lambda *of: exactly(*of) / 16)
     for module_, name in (
         (tuning, "plan_candidates"),
         (unlearning, "plan_unlearning"),
@@ -125,7 +125,7 @@ def wrong(monkeypatch):
 def unnoticed(wrong, monkeypatch):
     """The same, with the comparison at the end of every search left out: the release's own is the
     last."""
-    for module_ in (calibration, calibration):
+    for module_ in (noise_calibration, noise_calibration):
         monkeypatch.setattr(module_, "check_within", lambda *of: None)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.noise_calibration import calibrate_exactly
 from lastiterate.accounting.tail_truncation import delta_beyond_support
 from lastiterate.audit.runner import auditable
 from lastiterate.curves.gaussian import Gdp

@@ -21,14 +21,14 @@ from lastiterate.errors import BudgetWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.ledger.quote import describe_second_name
-from lastiterate.release import composition_reminder, datafile, dataset, linear_model
+from lastiterate.release import composition_reminder, data_file, file_training, linear_model
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish, run_release
-from lastiterate.release.predictions import Labels
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order, Unread
-from lastiterate.run.counts import NoisyCount
+from lastiterate.run.noisy_counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
 
@@ -116,11 +116,11 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
 
     monkeypatch.setattr(linear_model, "execute", looked)
     monkeypatch.setattr(composition_reminder.Reminder, "sketch", looked)
-    monkeypatch.setattr(dataset, "encode", looked)
+    monkeypatch.setattr(data_file, "encode", looked)
     with pytest.raises(li.InputError, match="refuses this release"):
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=renyi, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
-        datafile.fit_file(
+        file_training.fit_file(
             Order(
                 data="iris",
                 budget=Budget(8.0, 1e-5),

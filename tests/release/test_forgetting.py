@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.unlearning import Continued

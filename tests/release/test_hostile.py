@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.release.datafile import fit_file
+from lastiterate.release.file_training import fit_file
 from lastiterate.release.training_request import Budget, Order
 from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short

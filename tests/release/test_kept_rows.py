@@ -16,7 +16,7 @@ from lastiterate.data.columns import Id
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.datafile import fit_file
+from lastiterate.release.file_training import fit_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load, verify
 from lastiterate.release.training_request import Budget, Order
@@ -185,8 +185,8 @@ def test_the_certificate_names_the_unit(tmp_path, rows):
 def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
     from rich.console import Console
 
-    from lastiterate.accounting.subjects import format_rounded_up
-    from lastiterate.cli.show import show_model
+    from lastiterate.accounting.certificate_subject import format_rounded_up
+    from lastiterate.cli.tables import show_model
 
     for units, words in (
         (None, "one row; zero-out hides its presence"),
@@ -223,7 +223,7 @@ def test_the_card_says_how_many_rows_are_used_or_how_to_protect_persons(
     """All of it is public: how many rows persons of several rows have is not shown."""
     from rich.console import Console
 
-    from lastiterate.cli.show import show_model
+    from lastiterate.cli.tables import show_model
 
     order = Order(
         data=written(tmp_path / "a.csv", 10),

@@ -24,11 +24,11 @@ from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import (
     composition_reminder,
-    datafile,
-    dataset,
+    data_file,
+    file_training,
     folder,
     linear_model,
-    provenance,
+    signatures,
 )
 from lastiterate.release.training_request import Budget, Order
 
@@ -279,7 +279,9 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     assert found.exit_code == 2 and "error:" in found.output and SECRET[:6] not in found.output
     with pytest.raises(li.InputError) as error:
         schema = li.data.Schema.read(tmp_path / "s.toml")
-        datafile.fit_file(Order(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema))
+        file_training.fit_file(
+            Order(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema)
+        )
     assert SECRET[:6] not in said_about(error.value)
     assert not (tmp_path / "m").exists()
 
@@ -289,8 +291,8 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     [
         (trainer.Trainer, "fit_arranged"),
         (linear_model, "execute"),
-        (dataset, "encode"),
-        (dataset, "read_table"),
+        (data_file, "encode"),
+        (data_file, "read_table"),
         (folder, "write"),
     ],
 )
@@ -408,13 +410,13 @@ def test_what_would_be_dumped_is_warned_about(monkeypatch: pytest.MonkeyPatch) -
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (0, 0))
-    for name in (*provenance.VARIABLES, "XLA_FLAGS"):
+    for name in (*signatures.VARIABLES, "XLA_FLAGS"):
         monkeypatch.delenv(name, raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        provenance.warn_of_dumps()
+        signatures.warn_of_dumps()
     monkeypatch.setattr(resource, "getrlimit", lambda which: (10, 10))
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/somewhere")
     monkeypatch.setenv("JAX_DUMP_IR_TO", "/somewhere")
     with pytest.warns(ExposureWarning, match="JAX_DUMP_IR_TO.*xla_dump_.*core dump"):
-        provenance.warn_of_dumps()
+        signatures.warn_of_dumps()

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.selection import Selection
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.bayes import (
     LinearPosterior,
     ProposeTestSample,
@@ -28,7 +28,7 @@ from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.release import composition_reminder, posterior, tuning
 from lastiterate.release.model_kinds import SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import Order
 from lastiterate.run.validation import check_kept
 

@@ -19,7 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.features import SchemaTransformer
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.onnx_model import to_onnx
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 
 RNG = np.random.default_rng(0)
 COLUMNS: dict[str, Any] = {

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lastiterate.cli.show import model_to_json, show_model
+from lastiterate.cli.tables import model_to_json, show_model
 from lastiterate.cli.train import Training
 from lastiterate.data import Ignore, Numeric, Schema
 from lastiterate.data.columns import Date, Words
 from lastiterate.errors import InputError
-from lastiterate.release.datafile import PublicScores, fit_file, prediction_rows
-from lastiterate.release.predictions import Labels
+from lastiterate.release.file_training import PublicScores, fit_file, prediction_rows
+from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
 
 NO_YES = Labels(("no", "yes"))

@@ -30,12 +30,12 @@ from lastiterate.release.noisy_accuracy import (
     split_held_out,
 )
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels
+from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Order
-from lastiterate.report.evidence import cyclonedx
-from lastiterate.report.guarantee import answers
+from lastiterate.report.guarantee_section import answers
+from lastiterate.report.guideline_sheets import cyclonedx
 from lastiterate.report.subject import read
-from lastiterate.run.counts import NoisyCount, NoisyGroups
+from lastiterate.run.noisy_counts import NoisyCount, NoisyGroups
 
 DELTA = 1e-5
 RNG = np.random.default_rng(6)

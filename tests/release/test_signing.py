@@ -16,7 +16,7 @@ import lastiterate as li
 from lastiterate import cli
 from lastiterate.errors import InputError
 from lastiterate.release.loading import sign
-from lastiterate.release.provenance import PASSWORD, SIGNATURE
+from lastiterate.release.signatures import PASSWORD, SIGNATURE
 
 RUN = li.Run(
     n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.selection import Selection
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.cli import app
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.engine.random import Bits, derive_key
@@ -24,7 +24,7 @@ from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import Order
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, plan_candidates
 from lastiterate.run.preprocessing import SquareRoots

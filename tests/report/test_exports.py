@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli
 from lastiterate.accounting import document
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.document import entry
-from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.release.folder import HASHES
-from lastiterate.report import evidence, exports
+from lastiterate.report import exports, guideline_sheets
 from lastiterate.report.exports import dump
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
@@ -269,7 +269,11 @@ def test_the_models_card_is_valid_spdx(folder):
 
 @pytest.mark.parametrize(
     "form, rows",
-    [("nist", evidence.NIST), ("edpb", evidence.EDPB), ("w3c", evidence.W3C)],
+    [
+        ("nist", guideline_sheets.NIST),
+        ("edpb", guideline_sheets.EDPB),
+        ("w3c", guideline_sheets.W3C),
+    ],
 )
 def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder, form, rows):
     (text,) = made(folder, form).values()
@@ -282,9 +286,9 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
         and "<script>" not in text
     )
     assert {row.whose for row in rows} <= {
-        evidence.OURS,
-        evidence.THEIRS,
-        evidence.BOTH,
+        guideline_sheets.OURS,
+        guideline_sheets.THEIRS,
+        guideline_sheets.BOTH,
     }
     silent = "".join(
         exports.FORMATS[form](

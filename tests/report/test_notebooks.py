@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit.report import AuditReport
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certify_plan

@@ -25,7 +25,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.release.folder import format_manifest
-from lastiterate.report import charts, execution, guarantee, page
+from lastiterate.report import charts, execution_section, guarantee_section, page
 from lastiterate.report.subject import Subject, read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -392,7 +392,7 @@ def test_a_report_names_the_unit_that_it_counts(folders, unit, many, one):
 def test_paper_has_the_limits_of_what_was_verified(folders):
     """What prints: the banner's limits, the row of trusted facts and all caveats."""
     text = page.page(read(folders / "good"))
-    assert f'<p class="paper">{html.escape(guarantee.ON_PAPER)}</p>' in text
+    assert f'<p class="paper">{html.escape(guarantee_section.ON_PAPER)}</p>' in text
     (opened,) = re.findall(r'<section[^>]*aria-labelledby="part-5"[^>]*>', text)
     assert "screen" not in opened
 
@@ -566,14 +566,17 @@ def test_lines_over_steps_end_at_the_certificate():
     ],
 )
 def test_the_change_that_opens_a_theorem_does(name, wanted):
-    found = execution.find_opening(TABLE[name], RUN)
+    found = execution_section.find_opening(TABLE[name], RUN)
     if wanted is None:
         return
     assert wanted in found
-    made = next(made for words, made in execution.changes(RUN) if words == found)()
+    made = next(made for words, made in execution_section.changes(RUN) if words == found)()
     assert isinstance(match(TABLE[name], made), Applies)
     momentum = replace(RUN, optimizer=li.Nesterov())
-    assert execution.find_opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
+    assert (
+        execution_section.find_opening(TABLE["shifted-interpolation"], momentum)
+        == "leave momentum out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -691,7 +694,7 @@ def test_it_prints_on_two_pages(browser, folders):
     try:
         paper = browser.value("document.body.innerText")
         missing = [text for text in read(folders / "good").body["caveats"] if text not in paper]
-        assert missing == [] and guarantee.ON_PAPER in paper
+        assert missing == [] and guarantee_section.ON_PAPER in paper
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
 
@@ -801,18 +804,18 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
     settings = {"attack": "projection", "trials": 2000, "seed": 3, "failure": 0.05, "delta": 1e-5}
     body = {"word": {"audit": {"protocol": "one attack", "settings": settings}}}
     audit = settings | {"lower": 0.1}
-    assert execution.departures(settings, audit) == []
-    said = str(execution.render_protocol(body, audit))
+    assert execution_section.departures(settings, audit) == []
+    said = str(execution_section.render_protocol(body, audit))
     assert "very settings" in said and "Anybody can repeat" in said
     for name, other in (("trials", 500), ("seed", None), ("attack", "likelihood")):
-        found = execution.departures(settings, audit | {name: other})
+        found = execution_section.departures(settings, audit | {name: other})
         assert found == [f"{name}: {other!r} instead of {settings[name]!r}"]
-        assert "DEPARTS" in str(execution.render_protocol(body, audit | {name: other}))
+        assert "DEPARTS" in str(execution_section.render_protocol(body, audit | {name: other}))
     assert (
-        "was not given" in str(execution.render_protocol(body, None))
-        and execution.render_protocol({}, None) == ""
+        "was not given" in str(execution_section.render_protocol(body, None))
+        and execution_section.render_protocol({}, None) == ""
     )
-    assert execution.settings_hash(settings) == execution.settings_hash(
+    assert execution_section.settings_hash(settings) == execution_section.settings_hash(
         dict(reversed(settings.items()))
     )
     found = trained()
@@ -820,8 +823,10 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
         RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, statement=body["word"]
     )
     place = model.save(folders / "fixed")
-    assert li.verify(place).holds and execution.settings_hash(settings) in page.page(read(place))
-    assert execution.command(settings).startswith(
+    assert li.verify(place).holds and execution_section.settings_hash(settings) in page.page(
+        read(place)
+    )
+    assert execution_section.command(settings).startswith(
         "lastiterate audit MODEL_DIR --attack projection --trials 2000"
     )
     stored = json.loads((place / "certificate.json").read_text())

@@ -11,7 +11,7 @@ import torch
 
 import lastiterate as li
 from lastiterate.audit import runner
-from lastiterate.engine.exact_records import RecordGrid
+from lastiterate.engine.exact_gradients import RecordGrid
 from lastiterate.engine.random import key_from_seed
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped

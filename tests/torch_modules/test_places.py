@@ -10,9 +10,9 @@ import torch
 import lastiterate as li
 from lastiterate.engine.random import key_from_seed
 from lastiterate.torch import record_gradients
-from lastiterate.torch.contributions import Stored
 from lastiterate.torch.gradient_sums import full_precision, to_theta
 from lastiterate.torch.module_training import prepare
+from lastiterate.torch.parameter_contributions import Stored
 from lastiterate.torch.record_gradients import Places
 from lastiterate.torch.released import exactly
 

@@ -11,8 +11,8 @@ from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
 from lastiterate.engine import loop, minibatch_gather, trainer
 from lastiterate.engine.host_permutation import words
+from lastiterate.engine.sampler_interface import take_records, until_end
 from lastiterate.engine.samplers import AllocatedEachPass, PoissonDraws
-from lastiterate.engine.sampling import take_records, until_end
 
 step_at, summed, drawn, for_pass = (
     loop.step_at,

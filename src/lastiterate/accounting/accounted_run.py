@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
-from lastiterate.accounting.composed_parts import (
+from lastiterate.accounting.certificate_subject import CAVEATS, OneRun, Verdict
+from lastiterate.accounting.extra_charges import (
     curves_of_preprocessing,
     has_later_releases,
     with_later_parts,
 )
-from lastiterate.accounting.subjects import CAVEATS, OneRun, Verdict
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve, Exchanged, Grouped

@@ -12,18 +12,18 @@ from typing import Any, TypeVar, final
 
 from lastiterate.accounting import document, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.comparison import (
+from lastiterate.accounting.certificate_subject import Subject, name_protected, to_unit_name
+from lastiterate.accounting.document import bibtex
+from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.private_selection import Selection
+from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.accounting.verification import (
     Checked,
     differences,
     list_uncompared,
     proper_delta,
 )
-from lastiterate.accounting.document import bibtex
-from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.selection import Selection
-from lastiterate.accounting.subjects import Subject, name_protected, to_unit_name
-from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import RenamedAttribute, accept_old_names
 from lastiterate.run import serialization
@@ -35,7 +35,7 @@ SUBJECTS: dict[str, type[Subject]] = {
 }
 """Kinds of subjects of a written certificate, by the entry that describes them; ``register`` adds
 others."""
-LATE = {"problem": "lastiterate.bayes.subject"}
+LATE = {"problem": "lastiterate.bayes.posterior_subject"}
 """Entries whose kind of subject is registered when its module is imported."""
 
 

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lastiterate.accounting.certificate_subject import FORMAT, finite
 from lastiterate.accounting.guarantee import Guarantee, rows
-from lastiterate.accounting.subjects import FORMAT, finite
 from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lastiterate.accounting.guarantee import Guarantee, rows
-from lastiterate.accounting.subjects import (
+from lastiterate.accounting.certificate_subject import (
     NEIGHBOURS,
     UNNAMED,
     Text,
     format_rounded_down,
     format_rounded_up,
 )
+from lastiterate.accounting.guarantee import Guarantee, rows
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.subjects import Subject, Verdict, finite
+from lastiterate.accounting.certificate_subject import Subject, Verdict, finite
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError, NotCertified

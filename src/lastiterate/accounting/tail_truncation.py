@@ -23,7 +23,7 @@ import math
 from dataclasses import replace
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.composed_parts import (
+from lastiterate.accounting.extra_charges import (
     calibration_curve,
     curves_of_preprocessing,
     with_later_parts,

@@ -2,7 +2,7 @@
 for.
 
 Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot
-be derived is the releaser's statement (``comparison.py``), and what the process that trained recorded of
+be derived is the releaser's statement (``verification.py``), and what the process that trained recorded of
 itself (``software``).
 """
 
@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from lastiterate.accounting.certificate_subject import CAVEATS, NEIGHBOURS, finite
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import CAVEATS, NEIGHBOURS, finite
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gaussian import Gdp, gdp_delta
 from lastiterate.curves.roots import smallest_true

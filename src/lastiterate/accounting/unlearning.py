@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.accounting.composed_parts import curves_of_preprocessing
-from lastiterate.accounting.subjects import CAVEATS, Subject, Words
-from lastiterate.analysis.restart import LONGEST
+from lastiterate.accounting.certificate_subject import CAVEATS, Subject, Words
+from lastiterate.accounting.extra_charges import curves_of_preprocessing
+from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve

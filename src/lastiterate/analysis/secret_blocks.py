@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.analysis.blocks import (
+from lastiterate.analysis.block_positions import (
     block_constants,
     constant_atoms,
     full_map,

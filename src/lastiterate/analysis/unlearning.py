@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lastiterate.analysis import perturbed_objective
-from lastiterate.analysis.blocks import latest_shift
-from lastiterate.analysis.restart import Followed, distances_of_draws, last_steps
+from lastiterate.analysis.block_positions import latest_shift
+from lastiterate.analysis.restarted_sampling import Followed, distances_of_draws, last_steps
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp

@@ -11,6 +11,6 @@ from lastiterate.audit.one_run import audit_one_run as audit_one_run
 from lastiterate.audit.one_run_statistics import one_run_epsilon as one_run_epsilon
 from lastiterate.audit.report import AuditReport as AuditReport
 from lastiterate.audit.runner import audit as audit
-from lastiterate.engine.counterexamples import falsify as falsify
+from lastiterate.engine.constant_refutation import falsify as falsify
 
 __all__: list[str]

@@ -18,9 +18,9 @@ from lastiterate.engine.random import FEW, encrypt
 from lastiterate.engine.trainer import Diverged
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
+from lastiterate.run.measured_smoothness import without_preparation
 from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
-from lastiterate.run.stability import without_preparation
 from lastiterate.run.step_sizes import Fixed
 
 # Whether random bits are those of Threefry-4x32-20, which is written out again here, in the audit's

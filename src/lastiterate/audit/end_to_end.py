@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit.canaries import Neighbours, Train
 from lastiterate.engine import Model, execute, key_from_seed
 from lastiterate.engine.exact_linear import execute_exactly
@@ -29,9 +29,9 @@ from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training import train
 from lastiterate.run.facts import Evidence
+from lastiterate.run.measured_smoothness import StableSteps
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.run import Run
-from lastiterate.run.stability import StableSteps
 
 # What users call, audited as a whole: private preparation with its noise, planning, encoding, and
 # the steps.  Models are trained one by one. What is attacked is everything that is released:

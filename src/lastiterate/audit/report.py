@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import finite
+from lastiterate.accounting.certificate_subject import finite
 from lastiterate.audit.attacks import (
     ATTACKS,
     PORTFOLIO,

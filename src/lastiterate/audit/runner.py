@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit import attacks, conformance, end_to_end, learned_scores, networks
 from lastiterate.audit.attacks import PORTFOLIO, by_name
@@ -48,8 +48,8 @@ from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run import serialization, validation
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import KnownConstants
+from lastiterate.run.measured_smoothness import without_preparation
 from lastiterate.run.run import Run
-from lastiterate.run.stability import without_preparation
 
 # Which parts of a run an audit executes, and which it does not: found by comparing two
 # descriptions.

@@ -16,7 +16,7 @@ from lastiterate.audit.canaries import DataSet, Neighbours, Train
 from lastiterate.audit.scores import CERTAIN, Moves, moves
 from lastiterate.audit.statistics import ROUND, epsilon_at
 from lastiterate.engine.random import Key
-from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.run.losses import HuberRidge
 from lastiterate.run.run import Run
 

@@ -13,9 +13,7 @@ from lastiterate.bayes.linear import (
     lemma_bound,
     posterior_curve,
 )
-from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.sample import Outcome, ProposeTestSample, propose_test_sample
-from lastiterate.bayes.subject import (
+from lastiterate.bayes.posterior_subject import (
     LinearPosterior,
     Posterior,
     PosteriorSample,
@@ -23,6 +21,8 @@ from lastiterate.bayes.subject import (
     certify,
     sample_posterior,
 )
+from lastiterate.bayes.propose_test_release import Outcome, ProposeTestSample, propose_test_sample
+from lastiterate.bayes.ridge import ClippedRows, least_prior
 
 __all__ = [
     "ClippedRows",

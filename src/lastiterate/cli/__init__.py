@@ -11,14 +11,16 @@ from lastiterate import interrupts
 from lastiterate.cli import (  # each registers its commands
     account,
     audit,
+    data,
     explore,
+    export,
     forget,
     ledger,
-    models,
     papers,
     plan,
-    release,
+    predict,
     train,
+    verify,
 )
 from lastiterate.cli.app import app, translate_to_flags
 
@@ -26,15 +28,17 @@ __all__ = [
     "account",
     "app",
     "audit",
+    "data",
     "explore",
+    "export",
     "forget",
     "ledger",
     "main",
-    "models",
     "papers",
     "plan",
-    "release",
+    "predict",
     "train",
+    "verify",
 ]
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
 from lastiterate.cli.app import (
     FLAG_HELP,
     LISTED,
@@ -33,7 +33,7 @@ from lastiterate.cli.app import (
     reports_errors,
     translate_to_flags,
 )
-from lastiterate.cli.flags import NUMBERS, WORDS
+from lastiterate.cli.run_flags import NUMBERS, WORDS
 from lastiterate.cli.train import with_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
@@ -189,19 +189,21 @@ def account_command(
     The best bound comes first. Exit code 1 if no theorem certifies the run.
     """
     one_form(json=json_, csv=csv, latex=latex)
-    from lastiterate.accounting import calibration
-    from lastiterate.accounting.calibration import warn_of_delta, warn_of_epsilon
+    from lastiterate.accounting import noise_calibration
     from lastiterate.accounting.guarantee import renyi as renyi_rows
-    from lastiterate.cli import flags as grammar
+    from lastiterate.accounting.noise_calibration import warn_of_delta, warn_of_epsilon
+    from lastiterate.cli import run_flags
     from lastiterate.run.facts import Evidence
 
     min_evidence = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     orders = (
         []
         if renyi is None
-        else [grammar.parse_number("--renyi", part) for part in renyi.split(",")]
+        else [run_flags.parse_number("--renyi", part) for part in renyi.split(",")]
     )
-    certificate = calibration.account(grammar.describe(run, flags), min_evidence=min_evidence)
+    certificate = noise_calibration.account(
+        run_flags.describe(run, flags), min_evidence=min_evidence
+    )
     warn_of_delta(delta, certificate.run.n)
     moments = renyi_rows(certificate, orders) if orders else []
     if plot is not None:
@@ -237,13 +239,13 @@ def calibrate_command(
     **flags: object,
 ) -> None:
     """Find the least noise, or the most steps, for a budget."""
-    from lastiterate.accounting import calibration
-    from lastiterate.cli import flags as grammar
+    from lastiterate.accounting import noise_calibration
+    from lastiterate.cli import run_flags
     from lastiterate.run.facts import Evidence
 
-    described = grammar.describe(run, flags, searched=field)
+    described = run_flags.describe(run, flags, searched=field)
     min_evidence = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
-    certified = calibration.calibrate(
+    certified = noise_calibration.calibrate(
         described, epsilon=epsilon, delta=delta, field=cast(Any, field), min_evidence=min_evidence
     )
     if json_:

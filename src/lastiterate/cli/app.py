@@ -19,7 +19,8 @@ from typer.models import ArgumentInfo
 
 from lastiterate import __version__, interrupts
 from lastiterate.atomic_files import SHARED, is_taken, write_file
-from lastiterate.cli.flags import (
+from lastiterate.cli.help import OrderedCommands
+from lastiterate.cli.run_flags import (
     BATCHES,
     NUMBERS,
     UPDATES,
@@ -28,7 +29,6 @@ from lastiterate.cli.flags import (
     list_batches,
     list_penalties,
 )
-from lastiterate.cli.help import OrderedCommands
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.budget import NAME_UNITS

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.cli.app import Header, Json, Out, app, console, reports_errors
 from lastiterate.cli.train import Charged, bundle_flags
 from lastiterate.errors import InputError
@@ -72,10 +72,10 @@ def forget_command(asked: Forgetting) -> None:
     Training resumes without them until the model is certified to be as if it had never seen
     them.
     """
-    from lastiterate.cli import flags
+    from lastiterate.cli import run_flags
     from lastiterate.cli.app import Terminal
     from lastiterate.cli.train import save_and_finish
-    from lastiterate.release.datafile import find_free_folder
+    from lastiterate.release.file_training import find_free_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.training import steps_bar
     from lastiterate.release.training_request import parse_delta
@@ -93,7 +93,7 @@ def forget_command(asked: Forgetting) -> None:
         delta=None if delta == "auto" else delta,
         passes=asked.epochs,
         reserve=asked.reserve,
-        header=flags.header(asked.header),
+        header=run_flags.header(asked.header),
     )
     shown = Terminal(stderr=True)
     charging = asked.make_charging(purpose="forget", place=where, earlier=earlier)

@@ -64,7 +64,7 @@ def ledger_make(
 
     It cannot be changed afterwards: make the ledger before the first release.
     """
-    from lastiterate.accounting.subjects import format_rounded_up
+    from lastiterate.accounting.certificate_subject import format_rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.budget import is_row
 
@@ -125,7 +125,7 @@ def _filter(
 @reports_errors
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
     """Show the releases and the remaining budget."""
-    from lastiterate.accounting.subjects import format_rounded_down
+    from lastiterate.accounting.certificate_subject import format_rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
     from lastiterate.ledger.quote import budget_delta, together
@@ -193,7 +193,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
 
 def _describe_charge(release: Release, delta: float) -> str:
     """The epsilon that a line was charged for; of a line that was damaged, that nothing is known."""
-    from lastiterate.accounting.subjects import format_rounded_up
+    from lastiterate.accounting.certificate_subject import format_rounded_up
     from lastiterate.ledger.quote import charged_epsilon
 
     try:

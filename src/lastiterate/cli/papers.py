@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.app import Json, app, console, reports_errors
-from lastiterate.cli.flags import parse_number
+from lastiterate.cli.run_flags import parse_number
 from lastiterate.errors import InputError
 
 

@@ -138,7 +138,7 @@ def plan_command(asked: Planning) -> None:
 
     --out writes the chosen run as JSON.
     """
-    from lastiterate.cli import show
+    from lastiterate.cli import tables
     from lastiterate.planning.planner import consider
 
     asked.check_units()
@@ -157,9 +157,9 @@ def plan_command(asked: Planning) -> None:
         shared=allowance,
     )
     if asked.json_:
-        print(json.dumps(show.plans_as_json(choice, delta), indent=2))
+        print(json.dumps(tables.plans_as_json(choice, delta), indent=2))
     else:
-        show.plans(console, choice, delta)
+        tables.plans(console, choice, delta)
         if said := asked.words_of_group(allowance):
             console.print(f"{said}.", highlight=False, markup=False)
         if maps is not None:

@@ -31,7 +31,7 @@ from lastiterate.cli.app import (
     list_on_request,
     reports_errors,
 )
-from lastiterate.cli.flags import first_words
+from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
@@ -56,7 +56,7 @@ def list_algorithms() -> dict[str, str]:
 
 def list_maps() -> dict[str, str]:
     """Values of ``--features``, each with what it is."""
-    from lastiterate.features.map_table import TABLE
+    from lastiterate.features.map_registry import TABLE
 
     return {
         "auto": "chosen by kinds of columns, number of records and budget, never by values",
@@ -198,8 +198,8 @@ class ReadFile(File):
 
     def read_schema(self) -> Schema | None:
         """The public facts of the file, with the flags that change them."""
-        from lastiterate.cli import flags
-        from lastiterate.release.dataset import schema_for
+        from lastiterate.cli import run_flags as flags
+        from lastiterate.release.data_file import schema_for
 
         return schema_for(
             self.data,
@@ -235,9 +235,9 @@ class FromFile(File, Charged, Budgeted):
 
     def folders(self) -> tuple[Path, Path | None]:
         """Where the model goes, and where an earlier process of this command may have put it."""
-        from lastiterate.release import datafile
+        from lastiterate.release import file_training
 
-        return datafile.find_free_folder(self.data) if self.out is None else (self.out, None)
+        return file_training.find_free_folder(self.data) if self.out is None else (self.out, None)
 
 
 # Save a model that was paid for. Where its folder cannot be written, it goes to a temporary one.
@@ -352,7 +352,7 @@ def check_rows_named(unit: str | None, rows: int) -> None:
 # ``lastiterate train``: a file in, a released model out.
 
 if TYPE_CHECKING:
-    from lastiterate.release.datafile import Released
+    from lastiterate.release.file_training import Released
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,7 +449,7 @@ class Training(ReadFile, FromFile):
 
     def read_statement(self) -> dict[str, Any]:
         """The releaser's statement: the file's entries, and those that have a flag of their own."""
-        from lastiterate.accounting.comparison import check_statement, read_statement
+        from lastiterate.accounting.verification import check_statement, read_statement
 
         said = {} if self.statement is None else read_statement(self.statement)
         for name, text in (("purpose", self.purpose), ("trained_by", self.trained_by)):
@@ -462,7 +462,7 @@ class Training(ReadFile, FromFile):
 
     def order(self) -> Order:
         """The same, read and checked."""
-        from lastiterate.cli import flags
+        from lastiterate.cli import run_flags as flags
         from lastiterate.release.training_request import Algorithm, Order
 
         schema = self.read_schema()
@@ -500,8 +500,7 @@ class Training(ReadFile, FromFile):
 @bundle_flags
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
-    from lastiterate.release import datafile
-    from lastiterate.release import dataset as open_dataset
+    from lastiterate.release import data_file, file_training
     from lastiterate.release.training import steps_bar
 
     order = asked.order()
@@ -513,14 +512,14 @@ def train_command(asked: Training) -> None:
         place=where,
         earlier=earlier,
     )
-    why = None if order.stream else open_dataset.too_large(order.data)
+    why = None if order.stream else data_file.too_large(order.data)
     if why is not None:
         order = replace(order, stream=True)
         Terminal(stderr=True).print(
             f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True
         )
     with charging, steps_bar("training", Terminal(stderr=True)) as tick:
-        result = datafile.fit_file(replace(order, progress=tick, charging=charging))
+        result = file_training.fit_file(replace(order, progress=tick, charging=charging))
     if result.scores is not None:
         tested_on = asked.test or "a bundled public test set"
         said.setdefault("accuracy", result.scores.describe(tested_on))
@@ -539,21 +538,21 @@ def train_command(asked: Training) -> None:
 
 def _show(result: Released, where: str, asked: Training) -> None:
     """The one screen that a fit ends with, or all of its numbers as JSON."""
-    from lastiterate.cli import show
+    from lastiterate.cli import tables
 
     if asked.json_:
-        print(json.dumps(show.model_to_json(result, where), indent=2))
+        print(json.dumps(tables.model_to_json(result, where), indent=2))
         return
     if asked.explain_plan and result.choice is None:
         name = asked.algorithm if asked.model is None else asked.model
         console.print(f"no plans were considered for {name}", highlight=False)
     elif asked.explain_plan and result.choice is not None:
-        show.plans(console, result.choice, result.model.delta)
+        tables.plans(console, result.choice, result.model.delta)
         if result.features:
             console.print(f"features: {result.features}", highlight=False, markup=False)
         if said := result.weigh_features():
             console.print(f"more features? {said}.", highlight=False, markup=False)
-    show.show_model(console, result, where)
+    tables.show_model(console, result, where)
 
 
 # ``lastiterate tune``: a secret number of candidates, one release.
@@ -628,9 +627,9 @@ def tune_command(asked: Tuning) -> None:
     What is shown while it runs says nothing: neither how many candidates there are, nor their
     scores.
     """
-    from lastiterate.cli import flags, show
-    from lastiterate.release import datafile, tuning
-    from lastiterate.release import dataset as open_dataset
+    from lastiterate.cli import run_flags as flags
+    from lastiterate.cli import tables
+    from lastiterate.release import data_file, file_training, tuning
     from lastiterate.release.training_request import Algorithm, Order
     from lastiterate.release.units import Units
 
@@ -641,7 +640,7 @@ def tune_command(asked: Tuning) -> None:
             asked.rows_per_unit,
             "leave it out, or use lastiterate train, which takes several rows of a person",
         )
-    schema = open_dataset.schema_for(
+    schema = data_file.schema_for(
         asked.data,
         asked.schema,
         target=None,
@@ -662,8 +661,8 @@ def tune_command(asked: Tuning) -> None:
             features=asked.features,
         )
         law = tuning.law_of(asked.mean_runs, asked.runs)
-        result = datafile.tune_file(order, row_norms=norms, algorithms=algorithms, law=law)
+        result = file_training.tune_file(order, row_norms=norms, algorithms=algorithms, law=law)
     place = save_and_finish(result.model, where, charging)
-    show.show_model(console, result, str(place))
+    tables.show_model(console, result, str(place))
     if place not in (where, charging.finished):
         raise typer.Exit(2)

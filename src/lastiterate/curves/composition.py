@@ -14,7 +14,7 @@ from lastiterate.curves.dominating_pair import BesideGaussian
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi, renyi_sum
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Selected, WorstOf
 from lastiterate.errors import InputError

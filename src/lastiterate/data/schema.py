@@ -25,7 +25,7 @@ from lastiterate.data.columns import (
 )
 from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
-from lastiterate.features.map_table import check_maps, maps_from, names_in, to_data
+from lastiterate.features.map_registry import check_maps, maps_from, names_in, to_data
 from lastiterate.features.row_form import RowForm
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import strict_toml

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.calibration import Noisy
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_noise import DiscreteGaussian, draws_of, places_for, preparation_bits
 from lastiterate.engine.linear_gradients import (
@@ -36,8 +35,9 @@ from lastiterate.engine.linear_model import (
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import Described
 from lastiterate.engine.preprocessing import compute_whitening, short_rows
+from lastiterate.engine.probability_calibration import Noisy
 from lastiterate.engine.random import Bits, Key, derive_key
-from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.trainer import Loop, Progress, begin
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax

@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate.engine.noise import Described
 from lastiterate.engine.preprocessing import map_in_threads, prepare_rows, target_offset
 from lastiterate.engine.random import ORDER, Key, stream
-from lastiterate.engine.rows import allocate_aligned, clamp_to_float32, clip_rows, norms_of
+from lastiterate.engine.row_clipping import allocate_aligned, clamp_to_float32, clip_rows, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK

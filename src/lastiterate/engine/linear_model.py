@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from scipy.special import ndtri  # pyright: ignore
 
-from lastiterate.engine.calibration import Noisy, Scored, calibrate_weights, make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     SLICE,
@@ -33,6 +32,7 @@ from lastiterate.engine.preprocessing import (
     target_offset,
     top_eigenvalue,
 )
+from lastiterate.engine.probability_calibration import Noisy, Scored, calibrate_weights, make_rounds
 from lastiterate.engine.random import (
     ORDER,
     PREPARATION,
@@ -41,13 +41,17 @@ from lastiterate.engine.random import (
     key_from_seed,
     stream,
 )
-from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
+from lastiterate.run.measured_smoothness import (
+    is_measured_by_block,
+    largest_eigenvalue,
+    max_squared_row_norm,
+)
 from lastiterate.run.preprocessing import TopEigenvalue, columns
 from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run
-from lastiterate.run.stability import is_measured_by_block, largest_eigenvalue, max_squared_row_norm
 from lastiterate.run.step_sizes import StableSteps
 
 # Private measurements of a run before its first step, whatever the source of the records.

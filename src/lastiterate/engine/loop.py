@@ -22,8 +22,8 @@ from lastiterate.engine.methods import (
 from lastiterate.engine.noise import Described, Noise, NoiseRecursion
 from lastiterate.engine.random import ORDER, START, Key, Number, Real, gaussian, stream
 from lastiterate.engine.record_loss import with_keys
+from lastiterate.engine.sampler_interface import Sampler
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.sampling import Sampler
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart, Start

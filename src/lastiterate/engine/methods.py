@@ -14,7 +14,7 @@ import numpy as np
 
 from lastiterate.engine.linear_gradients import Linear, linear_loss
 from lastiterate.engine.random import NOISE, Key, Number, Real, gaussian, stream
-from lastiterate.engine.sampling import Sampler, records_in, sum_over_places
+from lastiterate.engine.sampler_interface import Sampler, records_in, sum_over_places
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.methods import (

@@ -19,9 +19,9 @@ from lastiterate.engine.host_permutation import BatchOrder, words
 from lastiterate.engine.loop import StepProgram, arrange_for_pass
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key
-from lastiterate.engine.rows import allocate_aligned
+from lastiterate.engine.row_clipping import allocate_aligned
+from lastiterate.engine.sampler_interface import DealtEachPass
 from lastiterate.engine.samplers import Bins
-from lastiterate.engine.sampling import DealtEachPass
 
 GROUP = 2**25
 """Bytes of a buffer, about; never less than a batch."""

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.dense_gradients import assemble_sums, sum_clipped, sum_clipped_parts
+from lastiterate.engine.clipped_gradients import assemble_sums, sum_clipped, sum_clipped_parts
 from lastiterate.engine.linear_gradients import counts, hidden_state
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import register_pytree

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore
 
 from lastiterate.engine.random import Key, host_stream, key_from_seed, normals, uniform
-from lastiterate.engine.rows import clip_rows, square_roots
+from lastiterate.engine.row_clipping import clip_rows, square_roots
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import (
     CosineFeatures,

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.engine.host_permutation import BatchOrder, split_into_bins, split_into_blocks
 from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
-from lastiterate.engine.sampling import (
+from lastiterate.engine.sampler_interface import (
     DealtEachPass,
     Layout,
     Read,

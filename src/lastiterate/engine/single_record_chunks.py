@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.dense_gradients import Apart, Convolution, layers_of
+from lastiterate.engine.clipped_gradients import Apart, Convolution, layers_of
 from lastiterate.engine.linear_gradients import batches_move, hidden_state
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.record_loss import RecordLoss, cast_records

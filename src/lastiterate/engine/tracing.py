@@ -14,7 +14,7 @@ from jax.core import eval_jaxpr  # pyright: ignore
 from jax.extend import core
 from jax.extend.core import Jaxpr, primitives
 
-from lastiterate.engine.per_example import can_execute, convolve, largest
+from lastiterate.engine.window_gradients import can_execute, convolve, largest
 from lastiterate.errors import InputError
 
 # What the traced program of one record may be made of: operations that treat every record alone

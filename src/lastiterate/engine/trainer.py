@@ -45,7 +45,7 @@ from lastiterate.engine.methods import solver_of
 from lastiterate.engine.minibatch_gather import batches
 from lastiterate.engine.noise import Draws, Noise, NoiseAhead
 from lastiterate.engine.random import FARTHEST, ORDER, Key, Number, fresh_key, stream, streams
-from lastiterate.engine.sampling import DealtEachPass, Sampler
+from lastiterate.engine.sampler_interface import DealtEachPass, Sampler
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box, Everywhere
 from lastiterate.run.run import Run, check_described

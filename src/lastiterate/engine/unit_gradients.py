@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.calibration import make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     AT_ONCE,
@@ -35,8 +34,9 @@ from lastiterate.engine.linear_model import (
 )
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.preprocessing import target_offset
+from lastiterate.engine.probability_calibration import make_rounds
 from lastiterate.engine.random import Key
-from lastiterate.engine.rows import allocate_aligned
+from lastiterate.engine.row_clipping import allocate_aligned
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError

@@ -50,7 +50,7 @@ from lastiterate.release.linear_plans import (
 )
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
-from lastiterate.release.predictions import Answers, Labels
+from lastiterate.release.score_meaning import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.adjacency import has_fixed_size

@@ -20,7 +20,7 @@ from lastiterate.estimators.file_estimators import (
 from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.predictions import Labels, pick_class, threshold_of
+from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept

@@ -26,10 +26,10 @@ from lastiterate.data.encoding import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError, outside
 from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
-from lastiterate.features.map_table import PLAIN, maps_named
+from lastiterate.features.map_registry import PLAIN, maps_named
 from lastiterate.features.row_form import RowForm
 from lastiterate.release.linear_plans import AUTO, IN_RUN
-from lastiterate.release.predictions import Range
+from lastiterate.release.score_meaning import Range
 
 # A warning where something of scikit-learn's around an estimator learns from the private rows and
 # is not paid for.

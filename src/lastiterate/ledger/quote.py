@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
 from lastiterate.ledger.budget import (

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lastiterate.accounting.calibration import calibrate, calibrate_run
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.noise_calibration import calibrate, calibrate_run
 from lastiterate.errors import NotCertified
-from lastiterate.planning.reference import predict_risk, public_slope
+from lastiterate.planning.predicted_risk import predict_risk, public_slope
 from lastiterate.planning.task import Task, budget
 from lastiterate.run.adjacency import Adjacency, has_fixed_size, records_moved
 from lastiterate.run.facts import FLOAT_SLACK

@@ -31,13 +31,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from lastiterate.accounting.calibration import check_budget
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.noise_calibration import check_budget
 from lastiterate.errors import InputError
 from lastiterate.markup import tag
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.reference import Reference, output_perturbation, risk_of_ignorance
+from lastiterate.planning.predicted_risk import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency, has_fixed_size
 from lastiterate.run.run import Run

@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 
-from lastiterate.accounting.calibration import check_range
+from lastiterate.accounting.noise_calibration import check_range
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError

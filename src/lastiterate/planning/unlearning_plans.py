@@ -18,7 +18,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.analysis.restart import LONGEST
+from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
-from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
 from lastiterate.engine.preprocessing import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
-from lastiterate.planning.reference import filter_response
+from lastiterate.planning.predicted_risk import filter_response
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (

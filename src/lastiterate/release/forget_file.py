@@ -14,7 +14,7 @@ from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
-from lastiterate.release.dataset import open_file
+from lastiterate.release.data_file import open_file
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load

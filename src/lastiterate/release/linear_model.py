@@ -31,7 +31,8 @@ from lastiterate.release.noisy_accuracy import (
     count_of,
     noisy_numbers,
 )
-from lastiterate.release.predictions import (
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.score_meaning import (
     Answers,
     Labels,
     Scores,
@@ -39,8 +40,7 @@ from lastiterate.release.predictions import (
     check_answers,
     from_json,
 )
-from lastiterate.release.provenance import Written
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.signatures import Written
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.release.units import check_rows, unit_records
 from lastiterate.run.preprocessing import columns

@@ -10,21 +10,21 @@ from typing import cast, get_args
 
 import numpy as np
 
-from lastiterate.accounting.calibration import calibrate, calibrate_exactly
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
 from lastiterate.data.schema import Schema
 from lastiterate.errors import BudgetWarning, InputError, TimeWarning, outside
-from lastiterate.features.map_table import PLAIN, automatic_maps, maps_named
-from lastiterate.features.map_table import describe_maps as named_maps
+from lastiterate.features.map_registry import PLAIN, automatic_maps, maps_named
+from lastiterate.features.map_registry import describe_maps as named_maps
 from lastiterate.features.record_fields import Text
 from lastiterate.planning.planner import Choice, Plan, SharedBudget, consider, share_words
-from lastiterate.planning.reference import predict_scores
+from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.adjacency import check_same, has_fixed_size
-from lastiterate.run.counts import NoisyCount
+from lastiterate.run.noisy_counts import NoisyCount
 from lastiterate.run.run import Run
 
 WIDE = 0.2

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from lastiterate.accounting import document
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.comparison import Checked
-from lastiterate.accounting.subjects import FORMAT
+from lastiterate.accounting.certificate_subject import FORMAT
+from lastiterate.accounting.verification import Checked
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.model_kinds import Kind, kind_of
-from lastiterate.release.provenance import sign_folder, signature_problems
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
+from lastiterate.engine.exact_gradients import RecordGrid, fit_network_exactly
 from lastiterate.engine.network import check_fits, fit_network
 from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import asks_for_key
@@ -20,8 +20,8 @@ from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
 from lastiterate.release.folder import Stored
-from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.signatures import Written
 from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import Order, is_source
 from lastiterate.release.units import UnitLoss

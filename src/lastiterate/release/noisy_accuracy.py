@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.accounting.composed_parts import count_curve
+from lastiterate.accounting.extra_charges import count_curve
 from lastiterate.curves.curve import Curve
 from lastiterate.data import split
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget
-from lastiterate.run.counts import Count, NoisyCount, NoisyGroups
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.noisy_counts import Count, NoisyCount, NoisyGroups
 from lastiterate.run.run import Run
 
 HELD_OUT = 0.1

@@ -29,7 +29,7 @@ from lastiterate.data.columns import (
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import canonical_text, is_time
 from lastiterate.engine import preprocessing as executed
-from lastiterate.engine.rows import ROW_SHRINK
+from lastiterate.engine.row_clipping import ROW_SHRINK
 from lastiterate.errors import InputError
 from lastiterate.features import columns as maps
 from lastiterate.features import scattering as images

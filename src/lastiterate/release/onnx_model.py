@@ -14,7 +14,7 @@ import numpy as np
 
 from lastiterate import __version__, limits
 from lastiterate.accounting.certificate import entry_of
-from lastiterate.accounting.comparison import Checked
+from lastiterate.accounting.verification import Checked
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset
 from lastiterate.errors import InputError
@@ -35,7 +35,7 @@ from lastiterate.release.onnx_graph import (
     encode,
     prepare_rows,
 )
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.run import serialization
 from lastiterate.run.preprocessing import columns
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lastiterate.accounting.calibration import check_within
+from lastiterate.accounting.noise_calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
 from lastiterate.errors import InputError
 from lastiterate.release import composition_reminder
 from lastiterate.release.model_kinds import Kind
-from lastiterate.release.provenance import warn_of_dumps
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.signatures import warn_of_dumps
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.release.units import check_units
 from lastiterate.run.preprocessing import TopEigenvalue

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes.linear import LinearModel, Neighbours
-from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.subject import (
+from lastiterate.bayes.posterior_subject import (
     LinearPosterior,
     Posterior,
     Problem,
@@ -21,13 +20,14 @@ from lastiterate.bayes.subject import (
     problem_from_dict,
     sample_posterior,
 )
+from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.data.schema import Schema
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.release.folder import Stored
-from lastiterate.release.predictions import Range, Scores, as_json, check_answers, from_json
-from lastiterate.release.provenance import SYSTEM, Written
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.score_meaning import Range, Scores, as_json, check_answers, from_json
+from lastiterate.release.signatures import SYSTEM, Written
 from lastiterate.release.training_request import Order
 from lastiterate.run.validation import Array, check_kept, positive
 

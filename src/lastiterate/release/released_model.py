@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.comparison import check_statement
+from lastiterate.accounting.verification import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.release import folder as folders
-from lastiterate.release.provenance import EXACT, GENERATOR, Written, record_provenance
+from lastiterate.release.signatures import EXACT, GENERATOR, Written, record_provenance
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
     file become rows; ``statement``: the releaser's own (see
-    ``lastiterate.accounting.comparison.check_statement``); ``exact``: whether the certificate
+    ``lastiterate.accounting.verification.check_statement``); ``exact``: whether the certificate
     covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lastiterate.accounting.calibration import calibrate, calibrate_exactly
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.comparison import check_statement
-from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
+from lastiterate.accounting.verification import check_statement
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger

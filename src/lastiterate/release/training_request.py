@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import UNNAMED, to_unit_name
+from lastiterate.accounting.certificate_subject import UNNAMED, to_unit_name
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.planning.plan_request import Asked
@@ -20,7 +20,7 @@ from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.allowance import Charged
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.predictions import Answers
+from lastiterate.release.score_meaning import Answers
 from lastiterate.release.units import UnitLoss, Units
 from lastiterate.run.adjacency import ADJACENCIES, has_fixed_size
 from lastiterate.run.batching import Batching

@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.selection import Selection
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
@@ -29,8 +29,8 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.release.folder import Stored
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
-from lastiterate.release.predictions import Labels, Range, Scores, pick_class
-from lastiterate.release.provenance import Written
+from lastiterate.release.score_meaning import Labels, Range, Scores, pick_class
+from lastiterate.release.signatures import Written
 from lastiterate.release.training_request import Order, Unread
 from lastiterate.release.units import check_rows
 from lastiterate.run.run import Run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.accounting.subjects import UNNAMED
+from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data.columns import MISSING, Category, Numeric
 from lastiterate.data.data_frames import text_cells
 from lastiterate.data.schema import Schema

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
@@ -32,9 +32,9 @@ from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.predictions import Answers, Labels, Scores
-from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.score_meaning import Answers, Labels, Scores
+from lastiterate.release.signatures import Written
 from lastiterate.release.training_request import Budget, Order, Progress, Unread
 from lastiterate.run.losses import Logistic, Softmax
 from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser

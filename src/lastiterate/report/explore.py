@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import finite
+from lastiterate.accounting.certificate_subject import finite
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
@@ -218,7 +218,7 @@ NUMBERED = re.compile(r"(<h2[^>]*>)[0-9]+\. ")
 
 def _curves(asked: Asked, certificate: Certificate) -> Markup:
     """The report's own pictures of the run."""
-    from lastiterate.accounting.comparison import Checked
+    from lastiterate.accounting.verification import Checked
 
     text = certificate.to_json(asked.delta)
     subject = Subject(

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from lastiterate.accounting.subjects import format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import describe_maps, maps_from
+from lastiterate.features.map_registry import describe_maps, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.markup import plain
 from lastiterate.release.folder import (
@@ -25,8 +25,9 @@ from lastiterate.release.folder import (
     WEIGHTS,
     format_manifest,
 )
-from lastiterate.report.browser import odds, percent
-from lastiterate.report.evidence import (
+from lastiterate.report.figures import effects_as_markdown
+from lastiterate.report.guarantee_section import describe_typed_facts
+from lastiterate.report.guideline_sheets import (
     UNSTATED,
     certificate_digest,
     claim,
@@ -39,8 +40,7 @@ from lastiterate.report.evidence import (
     spdx,
     w3c,
 )
-from lastiterate.report.figures import effects_as_markdown
-from lastiterate.report.guarantee import describe_typed_facts
+from lastiterate.report.page_parts import odds, percent
 from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import convertible
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.data.columns import Words
 from lastiterate.markup import Markup, tag
 from lastiterate.release.column_effects import Effect
-from lastiterate.report import browser, charts, execution
-from lastiterate.report.browser import fold, make_table, number, section, share
+from lastiterate.report import charts, execution_section, page_parts
 from lastiterate.report.charts import Axis, Series, chart
-from lastiterate.report.evidence import line
+from lastiterate.report.guideline_sheets import line
+from lastiterate.report.page_parts import fold, make_table, number, section, share
 from lastiterate.report.subject import Subject
 from lastiterate.run.run import Run
 
@@ -254,7 +254,7 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
     """What a test that looks at the release can find out. ``moving``: with the slider, and what an
     audit found."""
     title = "2. What a test can find out"
-    tests, stated = browser.tests_of(subject), subject.body["stated"]
+    tests, stated = page_parts.tests_of(subject), subject.body["stated"]
     if not tests:
         return section(title, tag("p", "Nothing is certified, so nothing is excluded."))
     upper = ((0.0, tests[0].at_most), *((test.rate, test.at_most) for test in tests))
@@ -338,7 +338,7 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
 
 def _audit_section(subject: Subject) -> Markup:
     audit = subject.audit
-    fixed = execution.render_protocol(subject.body, audit)
+    fixed = execution_section.render_protocol(subject.body, audit)
     if audit is None:
         return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
     paragraph = tag(

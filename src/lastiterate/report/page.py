@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 
 from lastiterate import limits
-from lastiterate.accounting.comparison import Checked
+from lastiterate.accounting.verification import Checked
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.release.folder import PAGE
-from lastiterate.report import browser
-from lastiterate.report.execution import (
+from lastiterate.report import page_parts
+from lastiterate.report.execution_section import (
     check,
     downloads,
     evidence,
@@ -28,7 +28,7 @@ from lastiterate.report.execution import (
     word,
 )
 from lastiterate.report.figures import effects, steps, tradeoff
-from lastiterate.report.guarantee import banners, refusal_section, summary, warn_of_persons
+from lastiterate.report.guarantee_section import banners, refusal_section, summary, warn_of_persons
 from lastiterate.report.subject import Subject, read_verified
 
 # The parts of a report, in the order in which they are read.
@@ -107,7 +107,7 @@ def page(subject: Subject) -> str:
         _footer(),
     ]
     if subject.checked.holds:
-        body += [_data(browser.data(subject)), Markup(f"<script>{part('page.js')}</script>")]
+        body += [_data(page_parts.data(subject)), Markup(f"<script>{part('page.js')}</script>")]
     return "<!DOCTYPE html>\n" + tag("html", _head(title), tag("body", body), lang="en") + "\n"
 
 

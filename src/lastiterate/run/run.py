@@ -15,12 +15,18 @@ from lastiterate.run import serialization
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.base import Described, checks_arguments
 from lastiterate.run.batching import Batching
-from lastiterate.run.counts import Count, check_counts
 from lastiterate.run.domains import Domain
 from lastiterate.run.facts import Fact, LossFacts, TestedFact
 from lastiterate.run.losses import KnownConstants, Loss
+from lastiterate.run.measured_smoothness import (
+    apply_eigenvalues,
+    apply_top_eigenvalue,
+    check_relative,
+    check_stable,
+)
 from lastiterate.run.methods import Method, NoisySGD
 from lastiterate.run.noise import Noise
+from lastiterate.run.noisy_counts import Count, check_counts
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import (
     CosineFeatures,
@@ -31,12 +37,6 @@ from lastiterate.run.preprocessing import (
 )
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
 from lastiterate.run.serialization import normalise_fields
-from lastiterate.run.stability import (
-    apply_eigenvalues,
-    apply_top_eigenvalue,
-    check_relative,
-    check_stable,
-)
 from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
 from lastiterate.run.validation import check_integer, executable, to_float

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lastiterate.analysis.delayed import (
+from lastiterate.analysis.delayed_shifts import (
     search_averages,
     search_block_intervals,
     search_draw_intervals,
 )
-from lastiterate.analysis.restart import (
+from lastiterate.analysis.restarted_sampling import (
     allocation_passes,
     distances_of_draws,
     distances_of_passes,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate.analysis.restart import allocation_passes, levels, poisson_steps
+from lastiterate.analysis.restarted_sampling import allocation_passes, levels, poisson_steps
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.allocation import SecretBins
 from lastiterate.curves.curve import Curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lastiterate.analysis.blocks import merge_places, place_mus, place_weights
+from lastiterate.analysis.block_positions import merge_places, place_mus, place_weights
 from lastiterate.analysis.secret_blocks import (
     mean_over_bins,
     mean_over_fresh_blocks,

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.analysis.blocks import MOST_MERGED, merge_places, place_weights
+from lastiterate.analysis.block_positions import MOST_MERGED, merge_places, place_weights
 from lastiterate.analysis.langevin import decay
 from lastiterate.analysis.witnesses import (
     Law,

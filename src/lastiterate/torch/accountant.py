@@ -18,7 +18,7 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run.batching import Batching, FixedSize, FullBatch, Poisson
@@ -26,7 +26,7 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.updates import Adam, HeavyBall, PostProcessing, Update
-from lastiterate.torch.loaders import (
+from lastiterate.torch.loader_batching import (
     BatchCount,
     Drawn,
     check_rates,

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.validation import Weights
-from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, NoOwnRules, Tapped
+from lastiterate.torch.parameter_contributions import TINY, Contribution, Stored
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.randomness import Drawing
 from lastiterate.torch.record_loss import record_loss, unchecked_distributions

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lastiterate.errors import InputError
-from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
+from lastiterate.torch.parameter_contributions import Contribution, Outer, Rows, Stored
 
 # Per-record gradients by the kernels of convolutions, plain and transposed, of one to three axes.
 # A convolution is a matrix product with the patches of its input, so that one record's gradient is

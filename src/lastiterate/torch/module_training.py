@@ -30,12 +30,11 @@ from lastiterate.errors import InputError
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
-from lastiterate.torch.contributions import Contribution
 from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.gradient_sums import Loss, PerRecord, full_precision, to_theta
 from lastiterate.torch.module_checks import check_training, try_on_synthetic, with_blank_keys
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
-from lastiterate.torch.parameter_update import check_constants
+from lastiterate.torch.parameter_contributions import Contribution
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import Augment, keys_to_words
 from lastiterate.torch.record_gradients import (
@@ -48,6 +47,7 @@ from lastiterate.torch.record_gradients import (
 )
 from lastiterate.torch.recorded_operations import Repeated
 from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
+from lastiterate.torch.training_effect import check_constants
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""

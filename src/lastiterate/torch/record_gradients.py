@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
-from lastiterate.torch.contributions import Contribution
 from lastiterate.torch.gradient_sums import PerRecord, cast_records
 from lastiterate.torch.layers import Padded
+from lastiterate.torch.parameter_contributions import Contribution
 from lastiterate.torch.parameters import State
 
 # Chunks in which every record's gradient has the same bits, whatever its position and the other

@@ -14,15 +14,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.end_to_end import Executed, Public
+from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.exact_noise import draws_of
-from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.release.folder import Stored
 from lastiterate.release.network_model import check_loss
-from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.signatures import Written
 from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.run.run import Run
@@ -38,7 +38,6 @@ from lastiterate.torch.module_training import (
     loss_of,
     prepare,
 )
-from lastiterate.torch.parameter_update import Effect, check_like, digest, effect_of
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import drops
 from lastiterate.torch.records import (
@@ -50,6 +49,7 @@ from lastiterate.torch.records import (
     stack_dataset,
     to_arrays,
 )
+from lastiterate.torch.training_effect import Effect, check_like, digest, effect_of
 
 # Modules with exact noise: every record's clipped gradient rounded to a grid, summed as integers.
 

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.calibration import calibrate_weights, make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import (
@@ -41,6 +40,7 @@ from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.preprocessing import Shared, target_offset
+from lastiterate.engine.probability_calibration import calibrate_weights, make_rounds
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
 from lastiterate.engine.record_loss import (
     Augment,
@@ -68,9 +68,9 @@ from lastiterate.engine.streaming.source import (
 from lastiterate.engine.streaming.steps import StreamLoop
 from lastiterate.engine.trainer import Progress, begin, check_process
 from lastiterate.errors import InputError
+from lastiterate.run.measured_smoothness import is_measured_by_block
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
-from lastiterate.run.stability import is_measured_by_block
 
 # Runs whose gradients another library computes, on records that come in pieces.
 

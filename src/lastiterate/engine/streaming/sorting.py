@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lastiterate.engine.random import Key, Number, words_between
-from lastiterate.engine.rows import allocate_aligned
+from lastiterate.engine.row_clipping import allocate_aligned
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, join_pieces, own_records
 

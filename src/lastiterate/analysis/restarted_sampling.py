@@ -17,7 +17,7 @@ from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.pld import Pld
+from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.subsampled import merge_levels
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.facts import require_fact

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from lastiterate.engine.per_example import Lookup, Rows, kernel_gradient, lookup, small
 from lastiterate.engine.tracing import Tag, Walk, alone, is_inlined, program
+from lastiterate.engine.window_gradients import Lookup, Rows, kernel_gradient, lookup, small
 from lastiterate.run.facts import CHUNK
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate, register
-from lastiterate.accounting.subjects import Subject, Words
+from lastiterate.accounting.certificate_subject import Subject, Words
 from lastiterate.bayes import ridge
 from lastiterate.bayes.linear import (
     NEIGHBOURS,
@@ -19,8 +19,8 @@ from lastiterate.bayes.linear import (
     RatioDomain,
     posterior_curve,
 )
+from lastiterate.bayes.propose_test_release import source_of
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
-from lastiterate.bayes.sample import source_of
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError

@@ -1,8 +1,7 @@
-"""`lastiterate schema`, `check`, `predict`, `verify` and `features`."""
+"""`lastiterate features`, `schema` and `check`: records in files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -11,15 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
-from lastiterate.cli.account import format_csv
 from lastiterate.cli.app import (
     FILES,
     Header,
-    Json,
     Out,
-    Threshold,
     UnpackedLimit,
     app,
     console,
@@ -154,9 +149,6 @@ def _extract_with_torch(backbone: str, weights: Path | None) -> Callable[..., np
 
 # ``lastiterate schema``, ``check``, ``predict`` and ``verify``: data and models in files.
 
-if TYPE_CHECKING:
-    from lastiterate.accounting.comparison import Checked
-
 
 @app.command("schema")
 @reports_errors
@@ -201,12 +193,12 @@ def schema_command(
 
     It takes the names of columns, and the types that a Parquet file states; it reads no record.
     """
-    from lastiterate.cli import flags
+    from lastiterate.cli import run_flags
     from lastiterate.data import Schema, schema_template
     from lastiterate.run import strict_toml
 
     known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
-    stated = False if no_header else flags.header(header)
+    stated = False if no_header else run_flags.header(header)
     text = schema_template(
         file,
         columns=columns,
@@ -252,15 +244,15 @@ def check_command(asked: ReadFile) -> None:
     Exit code 1 if the file does not fit its schema, 2 if it cannot be opened.
     """
     from lastiterate.data import Table, check_readable
-    from lastiterate.release import dataset
+    from lastiterate.release import data_file
 
     schema, units = asked.read_schema(), asked.units()
-    stream = asked.stream or dataset.too_large(asked.data) is not None
+    stream = asked.stream or data_file.too_large(asked.data) is not None
     if schema is not None:
         check_readable(asked.data)  # a file that is not there does not fail to fit
     used = None
     try:
-        file = dataset.open_file(asked.data, schema, units=units, stream=stream)
+        file = data_file.open_file(asked.data, schema, units=units, stream=stream)
         used = file.table
         faults = file.map_rows(file.schema, test=None, row_norm=None).find_faults()
     except InputError as error:
@@ -287,176 +279,3 @@ def check_command(asked: ReadFile) -> None:
     )
     if faults:
         raise typer.Exit(1)
-
-
-@app.command("predict")
-@reports_errors
-def predict_command(
-    model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-    file: Annotated[str, typer.Argument(help="new records: a file as for train")],
-    ids: Annotated[
-        str | None,
-        typer.Option(
-            "--ids",
-            help="the column to copy next to each prediction",
-        ),
-    ] = None,
-    threshold: Threshold = None,
-    header: Header = None,
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities",
-            help="require probabilities; warn if they are not calibrated",
-        ),
-    ] = False,
-    out: Out = None,
-    json_: Json = False,
-    unpacked_limit: UnpackedLimit = None,
-) -> None:
-    """Write the predictions of a model as CSV.
-
-    A row holds the label (or number) and the probability of each class, which train --calibrated
-    calibrates.
-    """
-    from lastiterate.cli import flags, show
-    from lastiterate.cli.flags import threshold as threshold_from
-    from lastiterate.release import datafile
-    from lastiterate.release.loading import load
-
-    titles, rows = datafile.prediction_rows(
-        load(model),
-        file,
-        ids=ids,
-        threshold=threshold_from(threshold),
-        probabilities=probabilities,
-        header=flags.header(header),
-    )
-    if json_:
-        emit(json.dumps(show.predictions(titles, rows), indent=2) + "\n", out)
-        return
-    emit(format_csv(titles, rows), out)
-
-
-@app.command("verify")
-@reports_errors
-def verify_command(
-    path: Annotated[Path, typer.Argument(help="a model folder, an ONNX file, or a certificate")],
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="require the signature of this public key"),
-    ] = None,
-    chain: Annotated[
-        list[Path] | None,
-        typer.Option("--chain", help="require a signature below these certificates"),
-    ] = None,
-    json_: Json = False,
-) -> None:
-    """Recompute a certificate and check a folder's hashes.
-
-    Exit code 1 if the certificate does not hold.
-    """
-    from lastiterate.release.loading import verify
-
-    checked = verify(path, key=key, chain=chain or ())
-    page = _compare_page(path, checked)
-    if json_:
-        print(
-            json.dumps(
-                {
-                    "holds": checked.holds,
-                    "problems": list(checked.problems),
-                    "epsilon": checked.epsilon,
-                    "delta": checked.delta,
-                    "adjacency": checked.adjacency,
-                    "epsilon_replace_one": checked.epsilon_replace_one,
-                    "unit": checked.unit or None,
-                    "rows_per_unit": checked.rows,
-                    "condition": checked.condition,
-                    "uncovered": list(checked.uncovered),
-                    "page_checked": page,
-                }
-                | ({"limit": checked.limit} if checked.limit else {}),
-                indent=2,
-            )
-        )
-    elif checked.problems:
-        console.print(
-            "the folder has no valid signature"
-            if checked.problems == checked.unsigned
-            else "the certificate does not hold",
-            style="bold red",
-        )
-        for problem in (*checked.problems, *checked.uncovered):
-            console.print(f"- {problem}", highlight=False, markup=False)
-    else:
-        what = (
-            "weights, model and certificate agree"
-            if path.is_dir()
-            else "graph, weights, model and certificate agree"
-            if path.suffix == ".onnx"
-            else "the certificate is consistent"
-        )
-        console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)
-        if checked.limit:
-            console.print(
-                f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False
-            )
-        for what in checked.uncovered:
-            console.print(
-                f"not covered: {what}.", style="bold yellow", highlight=False, markup=False
-            )
-        if checked.condition:
-            console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
-        if page is not None:
-            console.print(
-                "report.html is the page of this certificate: it was made again and is the same."
-                if page
-                else "report.html was NOT checked: it is another page than this version makes of "
-                "these files alone. A quoted ledger or audit, another version, or a forgery differ. "
-                f"Make your own: lastiterate report {path} --out mine.html",
-                style="dim" if page else "bold yellow",
-                highlight=False,
-                markup=False,
-            )
-        if key is not None or chain:
-            console.print(
-                f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
-                highlight=False,
-                markup=False,
-            )
-        else:
-            console.print(
-                "No signature was checked (--key): whoever writes all files again passes, too."
-                if path.is_dir()
-                else "It is not signed: whoever writes all of it again passes, too.",
-                style="dim",
-                highlight=False,
-            )
-    if checked.problems:
-        raise typer.Exit(1)
-
-
-def _compare_page(path: Path, checked: Checked) -> bool | None:
-    """Whether a folder's page is the one that follows from its files; ``None`` where there is no
-    page, or the folder does not verify."""
-    from lastiterate.release.folder import PAGE
-    from lastiterate.report.page import is_page_of
-
-    if not checked.holds or not (path / PAGE).is_file():
-        return None
-    return is_page_of(path, checked)
-
-
-def claim(checked: Checked) -> str:
-    """What a certificate that holds says, of which neighbours and of whom; one may hold and certify
-    nothing."""
-    if checked.epsilon is None:
-        return f"it certifies no epsilon for {checked.protects}"
-    other, neighbours = checked.epsilon_replace_one, checked.adjacency
-    if neighbours != "replace-one" and other is not None:
-        neighbours += f"; replace-one {format_rounded_up(other)}"
-    return (
-        f"epsilon {format_rounded_up(checked.epsilon)} at delta {checked.delta:g} ({neighbours}), "
-        f"for {checked.protects}"
-    )

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, final
 
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.subjects import CAVEATS, Subject, Words, format_rounded_up
+from lastiterate.accounting.certificate_subject import CAVEATS, Subject, Words, format_rounded_up
 from lastiterate.curves.curve import UP, BestOf, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected, WorstOf

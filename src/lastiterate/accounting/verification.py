@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lastiterate.accounting.certificate_subject import FORMAT
 from lastiterate.accounting.document import content_hash, derive_fields
 from lastiterate.accounting.guarantee import ROUNDING, Guarantee
-from lastiterate.accounting.subjects import FORMAT
 from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.errors import InputError
 from lastiterate.run import serialization, strict_toml

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from lastiterate.accounting.comparison import SETTINGS
-from lastiterate.accounting.subjects import format_rounded_down, units
+from lastiterate.accounting.certificate_subject import format_rounded_down, units
+from lastiterate.accounting.verification import SETTINGS
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import describe_maps, maps_from
+from lastiterate.features.map_registry import describe_maps, maps_from
 from lastiterate.markup import Markup, tag
-from lastiterate.report import browser
-from lastiterate.report.browser import LADDER, bullets, fold, make_table, number, section
+from lastiterate.report import page_parts
+from lastiterate.report.page_parts import LADDER, bullets, fold, make_table, number, section
 from lastiterate.report.subject import Subject
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
@@ -338,7 +338,7 @@ def check(subject: Subject) -> Markup:
             tag("tbody", "", id="recomputed"),
             class_="again",
         ),
-        tag("p", browser.not_computed(subject), id="not-recomputed"),
+        tag("p", page_parts.not_computed(subject), id="not-recomputed"),
     ]
     return section("7. Check it here", parts, class_="screen")
 

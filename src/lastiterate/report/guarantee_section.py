@@ -6,16 +6,16 @@ import math
 import shlex
 from typing import Any
 
-from lastiterate.accounting.calibration import LARGE_EPSILON
-from lastiterate.accounting.subjects import (
+from lastiterate.accounting.certificate_subject import (
     UNNAMED,
     format_rounded_up,
     name_protected,
     units,
 )
+from lastiterate.accounting.noise_calibration import LARGE_EPSILON
 from lastiterate.markup import Markup, tag
-from lastiterate.release.provenance import WRITTEN
-from lastiterate.report.browser import (
+from lastiterate.release.signatures import WRITTEN
+from lastiterate.report.page_parts import (
     DEPLOYMENTS,
     LADDER,
     QUESTIONS,

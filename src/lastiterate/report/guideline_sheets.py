@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
 from lastiterate.markup import plain
 from lastiterate.release.folder import HASHES
-from lastiterate.release.provenance import WRITTEN
-from lastiterate.report.browser import odds, percent
-from lastiterate.report.guarantee import describe_typed_facts
+from lastiterate.release.signatures import WRITTEN
+from lastiterate.report.guarantee_section import describe_typed_facts
+from lastiterate.report.page_parts import odds, percent
 from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import is_list, is_object

@@ -7,12 +7,12 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.selection import WorstOf
-from lastiterate.run.counts import Count
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.measured_smoothness import is_measured_by_block
+from lastiterate.run.noisy_counts import Count
 from lastiterate.run.preprocessing import Preparation
 from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run
-from lastiterate.run.stability import is_measured_by_block
 
 
 def curves_of_preprocessing(run: Run) -> tuple[Curve, ...]:

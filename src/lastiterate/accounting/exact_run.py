@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
-from lastiterate.accounting.subjects import OneRun
+from lastiterate.accounting.certificate_subject import OneRun
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import NotCertified

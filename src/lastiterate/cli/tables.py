@@ -12,14 +12,20 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate_subject import (
+    CAVEATS,
+    UNNAMED,
+    finite,
+    format_rounded_up,
+    units,
+)
 from lastiterate.accounting.explain import explain_gain
-from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up, units
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.data.columns import Id, Words
 from lastiterate.features.columns import HashedWords
-from lastiterate.features.map_table import describe_maps
+from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
-from lastiterate.planning.reference import predict_scores
+from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.preprocessing import PrivateMean
@@ -30,7 +36,7 @@ from lastiterate.run.updates import HeavyBall
 
 if TYPE_CHECKING:
     from lastiterate.data.schema import Schema
-    from lastiterate.release.datafile import Released
+    from lastiterate.release.file_training import Released
     from lastiterate.run.run import Run
 
 
@@ -134,7 +140,7 @@ def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]
 # given.
 
 if TYPE_CHECKING:
-    from lastiterate.release.datafile import Released
+    from lastiterate.release.file_training import Released
     from lastiterate.run.run import Run
 
 
@@ -228,7 +234,7 @@ def _describe_conditions(certificate: Certificate) -> str:
 def measure(model: object) -> str:
     """What the scores of a model are."""
     from lastiterate.release.linear_model import FittedLinear
-    from lastiterate.release.predictions import Labels
+    from lastiterate.release.score_meaning import Labels
 
     return (
         "accuracy"

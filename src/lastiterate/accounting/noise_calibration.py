@@ -11,9 +11,9 @@ from typing import Literal
 
 from lastiterate.accounting.accounted_run import upper_theorems
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
+from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.exact_run import ExactRun, preparation_squared
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import Excess, Root, find_falling_root, smallest_true

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lastiterate.analysis.restart import Followed, last_steps
+from lastiterate.analysis.restarted_sampling import Followed, last_steps
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.delayed_shifts import (
     AllocatedShifts,

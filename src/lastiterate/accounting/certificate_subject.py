@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from lastiterate.accounting.composed_parts import list_extra_charges
+from lastiterate.accounting.extra_charges import list_extra_charges
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError

@@ -22,7 +22,7 @@ from lastiterate.cli.app import (
     reports_errors,
     visible,
 )
-from lastiterate.cli.flags import first_words
+from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ def _write_own_page(folder: Path, subject: Subject, *, replacing: bool, quotes: 
     afterwards either.
     """
     from lastiterate.release.folder import PAGE, SIGNATURE, add, holds, lists, sha256
-    from lastiterate.report import execution, page
+    from lastiterate.report import execution_section, page
 
     where, verified = folder / PAGE, subject.checked.holds and not subject.refuted
-    quoted = holds(folder, PAGE) and execution.QUOTED.encode() in where.read_bytes()
+    quoted = holds(folder, PAGE) and execution_section.QUOTED.encode() in where.read_bytes()
     if verified and quoted and not quotes:
         raise InputError(
             "ledger",

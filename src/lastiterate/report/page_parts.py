@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag

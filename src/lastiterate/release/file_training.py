@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.accounting.calibration import check_range
+from lastiterate.accounting.noise_calibration import check_range
 from lastiterate.atomic_files import is_taken
 from lastiterate.curves.selection import Runs
 from lastiterate.data import BUNDLED, encode_features, read_table
@@ -18,7 +18,7 @@ from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
 from lastiterate.planning.planner import Choice
 from lastiterate.release import posterior, tuning
-from lastiterate.release.dataset import SAMPLE, DataFile, open_file
+from lastiterate.release.data_file import SAMPLE, DataFile, open_file
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import (
     AUTO,
@@ -32,8 +32,8 @@ from lastiterate.release.linear_plans import (
 )
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels, pick_class, threshold_of
 from lastiterate.release.released_model import Fitted
+from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, Order
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.probability_calibration import Calibration

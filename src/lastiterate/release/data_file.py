@@ -27,7 +27,7 @@ from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
-from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import Unread
 from lastiterate.release.units import Units, identifiers
 from lastiterate.run.preprocessing import PrivateCovariance, columns

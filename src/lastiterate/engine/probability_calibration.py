@@ -17,9 +17,9 @@ from lastiterate.engine.preprocessing import add_sums
 from lastiterate.engine.random import CALIBRATION, Key, host_stream, normals
 from lastiterate.engine.trainer import check_released
 from lastiterate.run.losses import LinearLoss
+from lastiterate.run.measured_smoothness import typical_norm
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.run import Run
-from lastiterate.run.stability import typical_norm
 
 # What one record adds to a round of calibration: the gradient and Hessian of its log loss by slope
 # and biases. A record gives every class k a vector Psi_k of what its score is linear in, <Psi_k,
