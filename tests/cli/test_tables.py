@@ -198,11 +198,17 @@ def test_help_fits_eighty_columns_without_a_broken_word(names):
         and "``" not in out
         and max(map(len, out.splitlines())) <= 80
     )
+    command = typer.main.get_command(app)
+    for name in names:
+        command = command.commands[name]
+    lines = out.splitlines()
+    for each in command.params:  # a line for each
+        assert sum((each.help or "?") in line for line in lines) >= 1, each.name
 
 
 def test_commands_are_listed_in_the_order_of_use_in_a_line_each():
     code, out = call("--help")
-    listed = [line.split()[1] for line in out.splitlines() if line.startswith("\u2502 ")]
+    listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
     ordered = [name for names in COMMANDS.values() for name in names]
     assert code == 0 and [name for name in listed if name in ordered] == ordered
     every = typer.main.get_command(app).commands

@@ -184,7 +184,7 @@ def account_command(
     ] = None,
     **flags: object,
 ) -> None:
-    """State the epsilon of a run by every theorem that applies.
+    """State the epsilon of a run by all theorems that apply.
 
     The best bound comes first. Exit code 1 if no theorem certifies the run.
     """

@@ -168,30 +168,30 @@ app = typer.Typer(
     help="Train under differential privacy and release only the final model.",
 )
 console = Terminal()
-FILES = "a CSV or TSV (.gz), Parquet, NumPy, IDX or CIFAR-10 file, or -"
+FILES = "CSV, TSV (.gz), Parquet, NumPy, IDX, CIFAR-10, or -"
 FLAG_HELP = {
     "n": "public number of records",
     "steps": "number of steps",
     "step_size": "NUMBER, inverse-decay:BETA,STRONG, relative:C or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient",
     "sigma": "Langevin: noise sqrt(2 step) sigma",
-    "noise_multiplier": "noise multiplier: std in units of clip (or lipschitz) / b",
-    "correlated": "BAND[,POWER[,DECAY]]: later steps cancel part of the noise",
-    "batch": "full, permuted:B, allocation:B, poisson:Q ...; list shows all",
+    "noise_multiplier": "noise std in units of clip (or lipschitz) / b",
+    "correlated": "BAND[,POWER[,DECAY]]: later steps cancel noise",
+    "batch": "full, permuted:B, poisson:Q ...; list shows all",
     "start": "fixed or gaussian:STD",
-    "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+    "prox": "a penalty: l1:W, l2-squared:W ...; list shows all",
     "momentum": "update rule: none, nesterov, heavy-ball:BETA or adam",
     "release": "last (default) or all iterates",
     "adjacency": "zero-out (default), replace-one or add-remove",
-    "sensitivity": "largest change of the summed data gradient between neighbours",
+    "sensitivity": "largest change of the gradient sum by a neighbour",
     "lipschitz": "bound on the norm of a record's gradient",
     "smooth": "Lipschitz constant of the gradient of the mean loss",
     "strong": "strong convexity of the mean loss",
-    "weak_convexity": "the mean loss plus half of this times |theta|^2 is convex",
+    "weak_convexity": "mean loss plus half of this times |theta|^2 is convex",
     "log_sobolev": "log-Sobolev constant of every iterate's distribution",
     "hoelder": "Hoelder constant of a record's gradient",
     "hoelder_exponent": "exponent of --hoelder, between 0 and 1",
-    "radius": "radius of the ball around 0 that iterates are projected onto",
+    "radius": "project iterates onto the ball of this radius around 0",
     "clip": "norm to which every record's gradient is clipped",
 }
 
@@ -215,7 +215,7 @@ def list_on_request(read: Callable[[], dict[str, str]]) -> Callable[[str | None]
 
 LISTED = {"batch": list_on_request(list_batches), "prox": list_on_request(list_penalties)}
 """Callbacks of the options that describe a run and list their values."""
-ALGORITHM_HELP = "automatic, or a named algorithm; list shows all"
+ALGORITHM_HELP = "a named algorithm; list shows all"
 
 
 def _version(asked: bool) -> None:
@@ -308,13 +308,13 @@ def _exit_for_error(error: Exception, given: dict[str, Any], arguments: set[str]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 UnpackedLimit = Annotated[
     int | None,
-    typer.Option("--unpacked-limit", help="bytes a compressed file may unpack to (default 2 GiB)"),
+    typer.Option("--unpacked-limit", help="most bytes of an unpacked file (default 2 GiB)"),
 ]
 Header = Annotated[
     str | None,
     typer.Option(
         "--header",
-        help="yes or no: the first row of a CSV file names its columns",
+        help="yes or no: a CSV file's first row names columns",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="the file or folder to write")]
@@ -336,14 +336,14 @@ Threshold = Annotated[
     str | None,
     typer.Option(
         "--threshold",
-        help="predict the schema's second class from P on; or FALSE-ALARM:MISS",
+        help="second class from probability P on, or costs A:M",
     ),
 ]
 TimeBudget = Annotated[
     float,
     typer.Option(
         "--time-budget",
-        help="seconds that training may take, estimated for two cores",
+        help="seconds that training may take on two cores",
     ),
 ]
 

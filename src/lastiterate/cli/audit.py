@@ -63,9 +63,7 @@ class Auditing:
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option(
-            "--trials", help="models per data set; default: what fits one to four minutes"
-        ),
+        typer.Option("--trials", help="models per data set; default: one to four minutes"),
     ] = None
     batch_models: Annotated[
         int | None, typer.Option("--batch-models", help="models trained at once (limits memory)")
@@ -93,7 +91,7 @@ class Auditing:
     json_: Json = False
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="draw error rates and the certificate's limit into this file"),
+        typer.Option("--plot", help="draw error rates and the limit into this file"),
     ] = None
 
 

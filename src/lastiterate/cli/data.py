@@ -49,7 +49,7 @@ def features_command(
         str,
         typer.Option(
             "--backbone",
-            help="scattering, torchvision:NAME, timm:NAME or a file",
+            help="scattering, torchvision:NAME, timm:NAME or FILE",
         ),
     ] = OWN,
     weights: Annotated[
@@ -173,7 +173,7 @@ def schema_command(
         str | None,
         typer.Option(
             "--from-public-sample",
-            help="guess kinds from a public file with the same columns",
+            help="guess kinds from a public file of these columns",
         ),
     ] = None,
     decimal: Annotated[
@@ -181,7 +181,7 @@ def schema_command(
     ] = None,
     dates: Annotated[
         str | None,
-        typer.Option("--dates", help="how it writes days: day.month.year or month/day/year"),
+        typer.Option("--dates", help="its days: day.month.year or month/day/year"),
     ] = None,
     wizard: Annotated[
         bool, typer.Option("--wizard", help="ask for every public fact (reads no cell)")

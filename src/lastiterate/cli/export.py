@@ -47,7 +47,7 @@ def export_command(
         typer.Option(
             "--to",
             "--format",
-            help="onnx, huggingface, model-card, nist ...; list shows all",
+            help="onnx, huggingface, nist ...; list shows all",
             callback=list_on_request(list_formats),
             is_eager=True,
         ),
@@ -55,13 +55,13 @@ def export_command(
     out: Out = None,
     audit: Annotated[
         Path | None,
-        typer.Option("--audit", help="output of audit --json; by default audit.json of the folder"),
+        typer.Option("--audit", help="output of audit --json (default audit.json)"),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")
     ] = None,
 ) -> None:
-    """Write the release for others: ONNX, a model card and more.
+    """Write the release as ONNX, a model card or another form.
 
     A text goes to standard output, or to --out; onnx needs a file there, and sacro and huggingface
     the name of a new folder.
@@ -179,13 +179,13 @@ def report_command(
         Path,
         typer.Argument(
             metavar="MODEL_DIR|CERT.json|RUN.json",
-            help="a folder that train wrote, a certificate, or a run",
+            help="a model folder, a certificate, or a run",
         ),
     ],
     out: Out = None,
     audit: Annotated[
         Path | None,
-        typer.Option("--audit", help="output of audit --json; by default audit.json of the folder"),
+        typer.Option("--audit", help="output of audit --json (default audit.json)"),
     ] = None,
     ledger: Annotated[
         Path | None,

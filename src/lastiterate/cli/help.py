@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+from types import MethodType
 from typing import Any
 
 import typer
@@ -84,7 +87,28 @@ ACCOUNTING = {
 OPTIONS = {"train": TRAINING, "tune": TRAINING, "account": ACCOUNTING, "calibrate": ACCOUNTING}
 
 
-class OrderedCommands(TyperGroup):
+HIDDEN = {"--passes"}
+"""Old names of options, which help leaves out."""
+METAVARS = {"path": "PATH", "float": "X", "int": "N"}
+"""Values of options by their types, as help writes them."""
+COMPLETION = {
+    "install_completion": "install completion for this shell",
+    "show_completion": "print the completion script of this shell",
+    "help": "show this help",
+}
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help, and theirs, is plain text with a line for every option."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        commands: dict[str, Any] = dict(self.commands)
+        for command in (self, *commands.values()):
+            command.format_help = MethodType(write_help, command)
+
+
+class OrderedCommands(PlainGroup):
     """A group whose help lists its commands by ``COMMANDS``, and their options by ``OPTIONS``."""
 
     def __init__(self, **given: Any) -> None:
@@ -124,3 +148,62 @@ def arrange_options(command: Any, panels: dict[str, tuple[str, ...]]) -> None:
         return place.get(parameter.name or "", (len(order), ""))[0]
 
     command.params.sort(key=key)
+
+
+def write_help(command: Any, ctx: typer.Context, formatter: Any) -> None:
+    """Write usage, description, and a line for every argument, option and command."""
+    parameters = command.get_params(ctx)
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    options = [one for one in parameters if one.param_type_name == "option" and not one.hidden]
+    commands = getattr(command, "commands", {})
+    usage = [ctx.command_path, "[OPTIONS]", *map(_argument, arguments)]
+    text = [" ".join(["Usage:", *usage, *(["COMMAND ..."] if commands else [])]), ""]
+    width = min(shutil.get_terminal_size().columns, 100)
+    for paragraph in (command.help or "").replace("``", "").split("\n\n"):
+        words = " ".join(paragraph.split())
+        text += [*textwrap.wrap(words, width, break_long_words=False, break_on_hyphens=False), ""]
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for one in arguments:
+        panels.setdefault("Arguments", []).append((_argument(one), describe_parameter(one)))
+    for one in options:
+        panel = getattr(one, "rich_help_panel", None) or "Options"
+        panels.setdefault(panel, []).append((_option(one), describe_parameter(one)))
+    for name in command.list_commands(ctx) if commands else ():
+        panel = commands[name].rich_help_panel
+        panels.setdefault(panel if isinstance(panel, str) else "Commands", []).append(
+            (name, commands[name].get_short_help_str(100))
+        )
+    column = max(len(name) for rows in panels.values() for name, _ in rows) + 2
+    for panel, rows in panels.items():
+        text += [f"{panel}:", *(f"  {name:{column}}{words}" for name, words in rows), ""]
+    formatter.write("\n".join(text))
+
+
+def describe_parameter(parameter: Any) -> str:
+    """Return the line of help of an argument or option, with its default."""
+    words = COMPLETION.get(parameter.name) or getattr(parameter, "help", None) or ""
+    default = parameter.default
+    if parameter.required and parameter.param_type_name == "option":
+        return f"{words} (required)"
+    if default is None or callable(default) or isinstance(default, bool) or "default" in words:
+        return words
+    return f"{words} [{default:g}]" if isinstance(default, float) else f"{words} [{default}]"
+
+
+def _argument(argument: Any) -> str:
+    """The name of an argument in usage."""
+    name = (argument.metavar or argument.name).upper().strip("{}[]")
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: Any) -> str:
+    """The names of an option and the kind of its value."""
+    if option.secondary_opts:
+        return f"--[no-]{option.opts[0].removeprefix('--')}"
+    names = ", ".join(sorted((name for name in option.opts if name not in HIDDEN), key=len))
+    if option.is_flag:
+        return names
+    kind = getattr(option, "type_descriptor", None)  # of typer from 0.29 on; click's type before
+    words = str(getattr(option, "type", None) if kind is None else kind.annotation).lower()
+    value = next((value for word, value in METAVARS.items() if word in words), "TEXT")
+    return f"{names} {option.metavar or value}"

@@ -12,13 +12,16 @@ from rich.markup import escape
 
 from lastiterate import interrupts
 from lastiterate.cli.app import Json, app, console, reports_errors
+from lastiterate.cli.help import PlainGroup
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.ledger.budget import Release, Total
     from lastiterate.ledger.filters import Filter
 
-ledgers = typer.Typer(no_args_is_help=True, help="Keep a data set's total privacy budget.")
+ledgers = typer.Typer(
+    cls=PlainGroup, no_args_is_help=True, help="Keep a data set's total privacy budget."
+)
 app.add_typer(ledgers, name="ledger")
 LedgerFile = Annotated[Path, typer.Argument(help="a ledger file")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="show one data set of several")]

@@ -110,16 +110,14 @@ class Budgeted:
     )
     adjacency: Annotated[
         str,
-        typer.Option(
-            "--adjacency", help="zero-out, replace-one, or add-remove for batches of secret sizes"
-        ),
+        typer.Option("--adjacency", help="zero-out, replace-one or add-remove"),
     ] = "zero-out"
     time_budget: TimeBudget = 60.0
     n: Annotated[
         int | None,
         typer.Option(
             "--n",
-            help="a public number in place of the private count (add-remove)",
+            help="public number of records, for add-remove",
         ),
     ] = None
 
@@ -161,7 +159,7 @@ class File:
         Path | None,
         typer.Option(
             "--schema",
-            help="a TOML file of public facts; by default DATA's name with .toml",
+            help="a TOML file of public facts; default: DATA's name.toml",
         ),
     ] = None
     header: Header = None
@@ -226,7 +224,7 @@ class FromFile(File, Charged, Budgeted):
         str,
         typer.Option(
             "--features",
-            help="map records by auto, plain, curves, words ...; list shows all",
+            help="auto, plain, curves, words ...; list shows all",
             callback=list_on_request(list_maps),
             is_eager=True,
         ),
@@ -386,7 +384,7 @@ class Training(ReadFile, FromFile):
         str | None,
         typer.Option(
             "--prox",
-            help="a penalty: l1:W, l2-squared:W, group-lasso:W ...; list shows all",
+            help="a penalty: l1:W, l2-squared:W ...; list shows all",
             callback=LISTED["prox"],
             is_eager=True,
         ),
@@ -564,18 +562,14 @@ class Tuning(FromFile):
 
     epsilon: Annotated[
         float,
-        typer.Option(
-            "--epsilon", help="the privacy budget of all candidates, scores and the release"
-        ),
+        typer.Option("--epsilon", help="the privacy budget of all candidates together"),
     ]
     mean_runs: Annotated[
         float, typer.Option("--mean-runs", help="candidates trained on average")
     ] = 10.0
     runs: Annotated[
         str,
-        typer.Option(
-            "--runs", help="distribution of their number: logarithmic, geometric, poisson"
-        ),
+        typer.Option("--runs", help="logarithmic, geometric or poisson number"),
     ] = "logarithmic"
     row_norms: Annotated[
         str | None, typer.Option("--row-norms", help="candidates, such as 0.5,1,2")
@@ -594,7 +588,7 @@ class Tuning(FromFile):
         str | None,
         typer.Option(
             "--class-weight",
-            help="public weights of classes: no=1,yes=5 (scores ignore them)",
+            help="public weights of classes, not of scores: no=1,yes=5",
         ),
     ] = None
     time_budget: TimeBudget = 10.0
