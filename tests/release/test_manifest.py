@@ -73,6 +73,7 @@ def test_a_forged_page_does_not_hold_and_another_one_can_be_made(folder, tmp_pat
     copy = shutil.copytree(folder, tmp_path / "c")
     (copy / "report.html").write_text("<script>alert('epsilon 0.01')</script>")
     code, said = verify(copy)
+    assert said.startswith("the page does not belong to the certificate, which holds")
     assert code == 1 and "report.html is not the file that manifest.json lists" in said
     (copy / "report.html").unlink()
     assert verify(copy)[0] == 0 and "report.html was removed" in verify(copy)[1]

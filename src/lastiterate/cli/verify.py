@@ -38,6 +38,7 @@ def verify_command(
 
     Exit code 1 if the certificate does not hold.
     """
+    from lastiterate.release.folder import PAGE_DIFFERS
     from lastiterate.release.loading import verify
 
     checked = verify(path, key=key, chain=chain or ())
@@ -66,6 +67,8 @@ def verify_command(
         console.print(
             "the folder has no valid signature"
             if checked.problems == checked.unsigned
+            else "the page does not belong to the certificate, which holds"
+            if checked.problems == (PAGE_DIFFERS,)
             else "the certificate does not hold",
             style="bold red",
         )

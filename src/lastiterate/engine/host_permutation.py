@@ -121,7 +121,7 @@ def split_into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
 
 def split_into_bins(drawn: np.ndarray, bins: int) -> BatchOrder:
     """Records with these random words in uniform batches, in public order within each; as
-    ``bins.sort_by_bin``."""
+    ``samplers.sort_by_bin``."""
     drawn = drawn % np.uint64(bins)
     counts = np.bincount(drawn.astype(np.int64), minlength=bins)
     return BatchOrder(sort_stably(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

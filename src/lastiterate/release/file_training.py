@@ -190,6 +190,13 @@ def check_asked(order: Order) -> Budget:
             raise InputError(
                 name, f"is for classes, and {SAMPLE} learns a number", value, "leave it out"
             )
+    if order.class_weight is not None and order.threshold is not None:
+        warnings.warn(
+            "class_weight and threshold both move predictions to one class, and together they may "
+            "predict nothing else: one of the two is usually enough",
+            UserWarning,
+            stacklevel=2,
+        )
     check_planned(order.features, planned=by_planner and not sample)
     if sample and order.test is not None:
         raise InputError("test", f"is not scored for {SAMPLE}", order.test, "leave it out")
