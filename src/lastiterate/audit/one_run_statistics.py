@@ -9,6 +9,7 @@ import numpy as np
 
 from lastiterate.audit.statistics import EPSILONS, check_failure
 from lastiterate.errors import InputError
+from lastiterate.run.validation import check_interval
 
 # Auditing with a single training run, against a whole privacy curve (Mahloujifar, Melis, Chaudhuri
 # 2024).  Every record is in with probability 1/2, and r of m are guessed. p_j is the probability
@@ -159,5 +160,4 @@ def _check(correct: int, guesses: int, records: int, delta: float) -> None:
             "must satisfy 0 <= correct <= guesses <= records, guesses >= 1",
             (correct, guesses, records),
         )
-    if not 0 <= delta < 1:
-        raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
+    check_interval("delta", delta, 0, 1, "[)", "choose less than 1/n, such as 1e-6")

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, check_interval
 
 EPSILONS = np.concatenate(([0.0], np.geomspace(0.02, 14.0, 60)))
 """Where curves are read; any of them may refute, and none is chosen on the models that count."""
@@ -137,8 +137,7 @@ def check_failure(failure: float) -> None:
 def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
     """Refuse an audit whose ceiling is zero: no outcome could say anything."""
     check_failure(failure)
-    if not 0 <= delta < 1:
-        raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")
+    check_interval("delta", delta, 0, 1, "[)", "choose less than 1/n, such as 1e-6")
     if trials < 1 or ceiling(trials, failure, 0.0, thresholds) <= 0:
         # one error-free data set needs failure / (2 thresholds) < 2^-trials
         least = math.ceil(math.log2(2 * thresholds / failure)) + 1

@@ -24,6 +24,7 @@ from lastiterate.cli.app import (
 )
 from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
+from lastiterate.run.validation import check_choice
 
 if TYPE_CHECKING:
     from lastiterate.report.subject import Subject
@@ -69,8 +70,7 @@ def export_command(
     from lastiterate.report.exports import ALL_FORMATS, MODEL_FORMATS, export_files
     from lastiterate.report.subject import read
 
-    if form not in ALL_FORMATS:
-        raise InputError("--to", "must be one of " + ", ".join(ALL_FORMATS), form)
+    check_choice("--to", form, ALL_FORMATS)
     subject = read(model, audit=audit, ledger=ledger)
     if not subject.checked.holds:
         raise InputError(

@@ -16,7 +16,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
 from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, mean_of, mix_ratios
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, nonnegative
 
 # Fresh secret blocks in every pass: the composition of the exact pairs of single passes.  In every
 # pass every record draws one of l blocks, uniformly and independently. With sigma' the noise of
@@ -65,8 +65,7 @@ class AllocationPld(DominatingPair):
             raise InputError(
                 "last_reached", "must lie between 0 and the number of blocks", self.last_reached
             )
-        if not self.last_multiplier >= 0:
-            raise InputError("last_multiplier", "must be a number >= 0", self.last_multiplier)
+        nonnegative("last_multiplier", self.last_multiplier)
 
     @property
     def passes(self) -> tuple[tuple[float, int, int], ...]:

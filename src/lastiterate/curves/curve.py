@@ -14,7 +14,7 @@ import numpy as np
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, check_interval, nonnegative
 
 # Privacy curves: what an adversary may learn, as delta(epsilon), epsilon(delta) and Renyi
 # divergence.  **Guarantee:** every returned value is an upper end; searches return the side on
@@ -96,8 +96,7 @@ class EpsDelta(Curve):
 
     def __post_init__(self) -> None:
         check_epsilon(self.at_epsilon)
-        if not 0 <= self.at_delta <= 1:
-            raise InputError("delta", "must lie in [0, 1]", self.at_delta)
+        check_interval("delta", self.at_delta, 0, 1)
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
@@ -211,8 +210,7 @@ def check_mixture(weights: tuple[float, ...], values: tuple[float, ...]) -> None
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon below 0."""
-    if not epsilon >= 0:
-        raise InputError("epsilon", "must be a number >= 0", epsilon)
+    nonnegative("epsilon", epsilon)
 
 
 def check_delta(delta: float) -> None:

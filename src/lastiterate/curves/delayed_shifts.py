@@ -17,7 +17,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, mean_of_two
 from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, check_interval
 
 # One pair E N(shift, 1) against N(0, 1), the shift a sum of independent draws: its curve, and its
 # distribution on a grid.  Shifts are rounded up: the pair of larger shifts dominates
@@ -218,8 +218,7 @@ class DelayedShifts(DominatingPair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.rate <= 1:
-            raise InputError("rate", "must lie in (0, 1]", self.rate)
+        check_interval("rate", self.rate, 0, 1, "(]")
         check_steps(self.counts, self.factors, self.shifts, self.stds, self.before)
         if not (self.growth >= 1 and self.widest >= 1):
             raise InputError("growth", "must be at least 1, as the widest interval", self.growth)

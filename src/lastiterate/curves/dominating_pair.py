@@ -23,8 +23,7 @@ from lastiterate.curves.curve import (
 )
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import renyi_divergence
-from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, nonnegative
 
 # Curves of mechanisms that a Gaussian mechanism on the same data joins exactly, and of those, one
 # dominating pair's.  A dominating pair's likelihood ratio is composed once, without the Gaussian
@@ -63,8 +62,7 @@ class BesideGaussian(Curve):
     coarse: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.mu >= 0:
-            raise InputError("mu", "must be a number >= 0", self.mu)
+        nonnegative("mu", self.mu)
 
     def delta(self, epsilon: float) -> float:
         return max(self.directions(epsilon))

@@ -24,7 +24,7 @@ from lastiterate.curves.curve import (
 )
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, nonnegative
 
 # Gaussian tails, rounded to the safe side.
 
@@ -124,8 +124,7 @@ class Gdp(Curve):
     mu: float
 
     def __post_init__(self) -> None:
-        if math.isnan(self.mu) or self.mu < 0:
-            raise InputError("mu", "must be a number >= 0", self.mu)
+        nonnegative("mu", self.mu)
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)

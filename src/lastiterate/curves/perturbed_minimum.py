@@ -29,7 +29,7 @@ from lastiterate.curves.curve import (
 )
 from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, nonnegative, positive_integer
 
 LOW, HIGH, CELLS = -9.0, 11.5, 8192
 """The distribution of M is rounded up to the ends of cells; mass beyond ``HIGH`` counts in full."""
@@ -53,10 +53,8 @@ class PerturbedObjective(Curve):
 
     def __post_init__(self) -> None:
         for name in ("mu", "shift", "gaussian"):
-            if not getattr(self, name) >= 0:
-                raise InputError(name, "must be a number >= 0", getattr(self, name))
-        if type(self.others) is not int or self.others < 1:
-            raise InputError("others", "must be a positive integer", self.others)
+            nonnegative(name, getattr(self, name))
+        positive_integer("others", self.others)
         if not 0 <= self.failure <= 1:
             raise InputError("failure", "must be a probability", self.failure)
 

@@ -13,7 +13,7 @@ from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, Curve, check_counts, check_delta, check_epsilon, from_log
 from lastiterate.curves.gaussian import Gdp, log_sum_exp
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array
+from lastiterate.run.validation import Array, check_interval, nonnegative
 
 # Renyi divergences from the curve delta(epsilon), for mechanisms that are known by it.  With both
 # directions, f''-divergences are integrals of hockey sticks (Sason and Verdu 2016, Theorem 11), for
@@ -140,8 +140,7 @@ class Rdp(Curve):
     _GRID: ClassVar[Array] = np.exp(np.linspace(-4.0, 4.0, 801))
 
     def __post_init__(self) -> None:
-        if math.isnan(self.slope) or self.slope < 0:
-            raise InputError("slope", "must be a number >= 0", self.slope)
+        nonnegative("slope", self.slope)
         if len(self.orders) != len(self.values) or any(a <= 1 for a in self.orders):
             raise InputError("orders", "must exceed 1, with one value each", self.orders)
 
@@ -325,8 +324,7 @@ class SampledRenyi(Curve):
 
 def check_sampled(rate: float, multipliers: tuple[float, ...], counts: tuple[int, ...]) -> None:
     """Refuse what does not describe sampled steps."""
-    if not 0 < rate <= 1:
-        raise InputError("rate", "must lie in (0, 1]", rate)
+    check_interval("rate", rate, 0, 1, "(]")
     check_counts(counts, multipliers, "multiplier")
 
 

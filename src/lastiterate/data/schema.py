@@ -30,6 +30,7 @@ from lastiterate.features.row_form import RowForm
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import strict_toml
 from lastiterate.run.serialization import is_list, is_object
+from lastiterate.run.validation import check_choice
 
 # Entries of a schema as TOML or JSON holds them: checked, complete, and read into columns.
 
@@ -285,8 +286,7 @@ class Schema:
             )
         if self.decimal not in DECIMALS:
             raise InputError("schema: decimal", 'must be "." or ","', self.decimal)
-        if self.dates not in ORDERS:
-            raise InputError("schema: dates", "must be one of " + ", ".join(ORDERS), self.dates)
+        check_choice("schema: dates", self.dates, ORDERS)
         if self.classes:
             check_classes("schema: classes", self.classes)
         if self.target_range is not None:

@@ -28,6 +28,7 @@ from lastiterate.engine.random import Key as NoiseKey
 from lastiterate.engine.random import derive_key, fresh_key, host_stream
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+from lastiterate.run.validation import nonnegative
 
 # A file that is an intermediate state: encrypted, authenticated, written whole or not at all,
 # deleted at release. Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a
@@ -341,8 +342,7 @@ class Checkpoint:
     _last: float = field(init=False, default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
+        nonnegative("checkpoint_every", self.seconds, "number of seconds")
 
     def begin(
         self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str

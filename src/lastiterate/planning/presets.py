@@ -35,6 +35,7 @@ from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import TopEigenvalue, UnitRows
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
+from lastiterate.run.validation import check_choice
 
 FEWEST_BLOCKS = 10
 PASSES = 20  #: over sampled batches; the fewest over blocks in one order
@@ -131,8 +132,7 @@ def describe_algorithm(
     clipping. ``charged``: for exact noise, where every step is charged: then no smoothness is
     needed, and none is measured.
     """
-    if algorithm not in ALGORITHMS[1:]:
-        raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
+    check_choice("algorithm", algorithm, ALGORITHMS[1:])
     counted = asked.with_public_count()
     run = _describe_algorithm(counted, algorithm, batching, prox, cap, charged)
     run = run if algorithm == FORGETTING else counted.with_calibration(run)

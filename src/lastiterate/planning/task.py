@@ -17,7 +17,7 @@ from lastiterate.run.noise import Correlated, Perturbation
 from lastiterate.run.preprocessing import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
-from lastiterate.run.validation import Weights, check_integer, to_float
+from lastiterate.run.validation import Weights, check_choice, check_integer, to_float
 
 # Strategies of correlated noise.
 
@@ -105,10 +105,7 @@ class Task:
             )
         if not 0 < to_float("row_norm", self.row_norm) < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
-        if self.feature_map not in get_args(FeatureMap):
-            raise InputError(
-                "features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map
-            )
+        check_choice("features", self.feature_map, get_args(FeatureMap))
         if self.class_weights is not None and self.classes == 0:
             raise InputError("class_weight", "is for classes", self.class_weights, "leave it out")
 

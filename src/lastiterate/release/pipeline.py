@@ -16,7 +16,7 @@ from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.release.units import check_units
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
-from lastiterate.run.validation import check_kept
+from lastiterate.run.validation import check_kept, positive_integer
 
 # Every release goes through ``run_release``: refuse what does not fit, charge, execute, certify.
 # Kinds of models (``model_kinds``) differ in what they refuse and how they execute.
@@ -130,9 +130,8 @@ def check_nominal(order: Order) -> None:
 def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the
     whole data."""
-    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
-        raise InputError("devices", "must be a positive integer", devices)
-    if devices > 1 and not exact and not kind.shared:
+    positive_integer("devices", devices)
+    if devices != 1 and not exact and not kind.shared:
         raise InputError(
             "devices",
             f"must be 1 for {kind.name} models",

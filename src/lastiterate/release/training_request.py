@@ -26,7 +26,7 @@ from lastiterate.run.adjacency import ADJACENCIES, has_fixed_size
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
-from lastiterate.run.validation import check_integer, to_float
+from lastiterate.run.validation import check_choice, check_integer, to_float
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
@@ -54,10 +54,7 @@ class Budget:
             to_float(name, value)
         if not isinstance(self.delta, str):
             to_float("delta", self.delta)
-        if self.adjacency not in ADJACENCIES:
-            raise InputError(
-                "adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency
-            )
+        check_choice("adjacency", self.adjacency, ADJACENCIES)
 
     def public_n(self, records: int) -> int:
         """The number of records that plans and certificates may know: how many there are, or under
@@ -126,8 +123,7 @@ class Algorithm:
     run: Run | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in ALGORITHMS:
-            raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), self.name)
+        check_choice("algorithm", self.name, ALGORITHMS)
         for name, value in (("batch", self.batching), ("prox", self.prox), ("cap", self.cap)):
             if self.name == "automatic" and value is not None:
                 raise InputError(

@@ -19,7 +19,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table, canonical_text, check_header
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
-from lastiterate.run.validation import check_kept, check_text
+from lastiterate.run.validation import check_kept, check_text, positive_integer
 
 if TYPE_CHECKING:
     from lastiterate.engine.linear_gradients import UnitRecords
@@ -64,8 +64,7 @@ def select_unit_rows(unit: object, most: int) -> np.ndarray:
 
 def _first_rows(names: np.ndarray, most: int) -> np.ndarray:
     """Select the first ``most`` rows of every identifier (n,): booleans (n,)."""
-    if type(most) is not int or most < 1:
-        raise InputError("rows_per_unit", "must be a positive integer", most)
+    positive_integer("rows_per_unit", most)
     _, which = np.unique(names, return_inverse=True)
     order = np.argsort(which, kind="stable")
     ranked = which[order]

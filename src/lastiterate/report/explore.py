@@ -28,6 +28,7 @@ from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_object
+from lastiterate.run.validation import check_choice
 from lastiterate.theorems import TABLE, Theorem
 
 # The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it
@@ -93,8 +94,7 @@ def read(fields: object) -> Asked:
         if name in WHOLE and (value != int(value) or not 1 <= value <= WHOLE[name]):
             raise InputError(name, f"must be an integer from 1 to {WHOLE[name]:g}", value)
     for name, known in (("batching", KINDS), ("loss", LOSSES)):
-        if not isinstance(given[name], str) or given[name] not in known:
-            raise InputError(name, "must be one of " + ", ".join(known), given[name])
+        check_choice(name, given[name], known)
     check_delta(given["delta"])
     if given["delta"] < LEAST_DELTA:
         raise InputError("delta", f"must be at least {LEAST_DELTA:g}", given["delta"])

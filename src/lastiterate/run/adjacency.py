@@ -16,6 +16,7 @@ from lastiterate.run.facts import (
     mint,
 )
 from lastiterate.run.losses import Loss
+from lastiterate.run.validation import check_choice
 
 # Neighbouring data sets, and the only module that converts constants from one adjacency to another.
 # zero-out: what one record adds to any sum is replaced by zero, n is public. replace-one: one
@@ -29,8 +30,7 @@ ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
 def check_adjacency(adjacency: str, defined: tuple[Adjacency, ...]) -> None:
     """Refuse an unknown adjacency, and one that a batching is not ``defined`` for: most show how
     many records there are."""
-    if adjacency not in ADJACENCIES:
-        raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), adjacency)
+    check_choice("adjacency", adjacency, ADJACENCIES)
     if adjacency not in defined:
         raise InputError(
             "adjacency",

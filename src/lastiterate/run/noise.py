@@ -17,6 +17,7 @@ from lastiterate.run.validation import (
     Array,
     all_positive,
     check_integer,
+    check_interval,
     frozen,
     positive,
     repeat_value,
@@ -211,8 +212,7 @@ class Correlated(Multiplied):
         check_integer(
             "band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST
         )
-        if not 0 <= self.decay <= 1:
-            raise InputError("decay", "must lie in [0, 1]", self.decay)
+        check_interval("decay", self.decay, 0, 1)
         if not (0 < self.power < 1 and (isinstance(self.band, int) or self.power == 0.5)):
             raise InputError(
                 "power", "must lie in (0, 1), and is for bands that are a number", self.power

@@ -15,7 +15,7 @@ from typing import ClassVar, final
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import WHERE_GIVEN, Checked, normalise_fields, require
-from lastiterate.run.validation import check_integer, executable, positive
+from lastiterate.run.validation import check_integer, check_interval, executable, positive
 
 
 class Part(Checked, ABC):
@@ -286,7 +286,17 @@ class PrivateCovariance(Part):
     noise_multiplier: float = field(
         metadata=require(positive, "noise_multiplier of the private covariance")
     )
-    power: float = 0.35
+    power: float = field(
+        default=0.35,
+        metadata=require(
+            check_interval,
+            "power of the private covariance",
+            low=0,
+            high=0.5,
+            ends="(]",
+            remedy="0.5 whitens fully, less keeps part of the spectrum",
+        ),
+    )
     row_norm: float | None = field(default=None, metadata=WHERE_GIVEN)
     failure = 0.0
 
@@ -294,13 +304,6 @@ class PrivateCovariance(Part):
         normalise_fields(self)
         if self.row_norm is not None:
             executable("row_norm of the private covariance", self.row_norm)
-        if not 0 < self.power <= 0.5:
-            raise InputError(
-                "power of the private covariance",
-                "must lie in (0, 0.5]",
-                self.power,
-                "0.5 whitens fully, less keeps part of the spectrum",
-            )
 
     def sensitivity(self, adjacency: str) -> float:
         # |u u' - w w'| <= sqrt 2 for rows of norm at most 1, in the Frobenius norm
@@ -353,17 +356,14 @@ class TopEigenvalue(Part):
     noise_multiplier: float = field(
         metadata=require(positive, "noise_multiplier of the top eigenvalue")
     )
-    failure: float = 1e-8
-    floor: float = 1e-3
-
-    def __post_init__(self) -> None:
-        normalise_fields(self)
-        for name, low, high in (("failure", 1e-15, 0.1), ("floor", 1e-9, 1.0)):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InputError(
-                    f"{name} of the top eigenvalue", f"must lie in [{low:g}, {high:g}]", value
-                )
+    failure: float = field(
+        default=1e-8,
+        metadata=require(check_interval, "failure of the top eigenvalue", low=1e-15, high=0.1),
+    )
+    floor: float = field(
+        default=1e-3,
+        metadata=require(check_interval, "floor of the top eigenvalue", low=1e-9, high=1.0),
+    )
 
     def sensitivity(self, adjacency: str) -> float:
         # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters

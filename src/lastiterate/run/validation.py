@@ -155,14 +155,34 @@ def check_integer(name: str, value: Any, least: int = 1, most: int = 10**12) -> 
         raise InputError(name, f"must be an integer between {least} and {most}", value)
 
 
-def check_interval(name: str, value: float, low: float, high: float, ends: str = "[]") -> None:
+def positive_integer(name: str, value: object) -> None:
+    """Refuse anything but an integer of at least 1."""
+    if type(value) is not int or value < 1:
+        raise InputError(name, "must be a positive integer", value)
+
+
+def nonnegative(name: str, value: float, unit: str = "number") -> None:
+    """Refuse what is below 0, or not a number."""
+    if not value >= 0:
+        raise InputError(name, f"must be a {unit} >= 0", value)
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Refuse a text that is not among ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(name, "must be one of " + ", ".join(map(str, choices)), value)
+
+
+def check_interval(
+    name: str, value: float, low: float, high: float, ends: str = "[]", remedy: str = ""
+) -> None:
     """Refuse a number outside of an interval, of which ``ends`` says whether its ends are in it."""
     if (
         not low <= value <= high
         or (ends[0] == "(" and value == low)
         or (ends[1] == ")" and value == high)
     ):
-        raise InputError(name, f"must lie in {ends[0]}{low:g}, {high:g}{ends[1]}", value)
+        raise InputError(name, f"must lie in {ends[0]}{low:g}, {high:g}{ends[1]}", value, remedy)
 
 
 def executable(name: str, value: object, *, zero: bool = False) -> None:

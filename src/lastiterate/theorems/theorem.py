@@ -20,6 +20,7 @@ from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import Constant, GaussianStart
+from lastiterate.run.validation import check_choice
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
 Family = Literal["last iterate", "sampling", "composition"]
@@ -143,8 +144,7 @@ def register(theorem: Theorem) -> Theorem:
 
 def find_theorem(name: str) -> Theorem:
     """Return the theorem called ``name``, or raise an error that lists the names."""
-    if name not in TABLE:
-        raise InputError("theorem", "must be one of " + ", ".join(TABLE), name)
+    check_choice("theorem", name, TABLE)
     return TABLE[name]
 
 

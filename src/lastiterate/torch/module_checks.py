@@ -20,6 +20,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
+from lastiterate.run.validation import positive_integer
 from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.gradient_sums import PerRecord, full_precision, to_theta
 from lastiterate.torch.layers import NoOwnRules, all_tensors
@@ -184,10 +185,8 @@ def check_training(
             type(run.preprocessing[0]).__name__,
             "leave it out",
         )
-    if microbatch is not None and (
-        isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1
-    ):
-        raise InputError("microbatch", "must be a positive integer", microbatch)
+    if microbatch is not None:
+        positive_integer("microbatch", microbatch)
     check_parts(module, drawing=run.augmentation is not None)
     parameters = Parameters.of(model)
     if set(parameters.scales) != {1.0} and (

@@ -18,6 +18,7 @@ from lastiterate.engine.random import Key
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, own_records
 from lastiterate.errors import InputError
+from lastiterate.run.validation import positive_integer
 
 # Devices that share the records of every chunk: the same program, whose sums are computed on
 # several devices.
@@ -45,8 +46,7 @@ class Devices:
     count: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore
-            raise InputError("devices", "must be a positive integer", self.count)
+        positive_integer("devices", self.count)
         devices = jax.devices() if self.count > 1 else ()
         if self.count > 1 and self.count > len(devices):
             raise InputError(
