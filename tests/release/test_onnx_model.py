@@ -110,7 +110,7 @@ def column_schema(name: str = "a", **column: Any) -> Schema:
 
 
 def written(model: FittedLinear, folder: Path) -> bytes:
-    return to_onnx(model.save(folder / "model"))
+    return model.to_onnx(folder / "made.onnx").read_bytes()
 
 
 MAPS: dict[str, Any] = {
@@ -261,6 +261,26 @@ def test_outputs_make_room_for_columns_of_their_names(tmp_path: Path) -> None:
     assert list(found) == ["label_", "probabilities", "refused"]
 
 
+def test_no_file_is_replaced_and_no_network_is_written(tmp_path: Path) -> None:
+    rows = RNG.normal(size=(ROWS, 5))
+    model = make_model(rows, np.arange(ROWS) % 2, None)
+    with pytest.raises(InputError, match="file must not exist yet"):
+        model.to_onnx(written(model, tmp_path) and tmp_path / "made.onnx")
+    run = li.Run(n=ROWS, steps=2, step_size=0.1, clip=1.0)
+    network = li.train(
+        run,
+        (rows, rows[:, 0]),
+        model={"w": np.zeros(5)},
+        loss=lambda model, x, y: (x @ model["w"] - y) ** 2,
+        epsilon=5.0,
+        delta=1e-5,
+        seed=2,
+    )
+    with pytest.raises(InputError, match="must be a linear one"):
+        network.to_onnx(tmp_path / "network.onnx")
+    assert not (tmp_path / "network.onnx").exists()
+
+
 def test_text_and_times_are_refused_with_the_way_out(tmp_path: Path) -> None:
     schema = column_schema(kind="category", values=["2020-01-01 10:30:00", "b"])
     rows = SchemaTransformer(schema).fit_transform({"a": ["b"] * 10})
@@ -276,7 +296,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schema = table_schema()
     rows = SchemaTransformer(schema).fit_transform(TABLE)
     made = make_model(rows, np.arange(ROWS) % 2, schema)
-    Path(folder, "model.onnx").write_bytes(written(made, folder))
+    Path(folder, "model.onnx").write_bytes(to_onnx(made.save(folder / "model")))
     return folder
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.verification import check_statement
+from lastiterate.atomic_files import SHARED, is_taken, write_file
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
@@ -94,6 +97,21 @@ class Fitted(ABC):
                 f"{folder} ({error.strerror})",
                 "save it in another one: nothing was written",
             ) from None
+
+    def to_onnx(self, file: str | Path) -> Path:
+        """Write an ONNX file that predicts as the model does and carries its release.
+
+        ``lastiterate.verify`` reads it. Errors: a file that exists, models that are not linear, and
+        features that ONNX cannot calculate (hashed words).
+        """
+        make = import_module("lastiterate.release.onnx_model").to_onnx
+        where = folders.to_path(file, "file")
+        if is_taken(where):
+            raise InputError("file", "must not exist yet", str(where), "choose another name")
+        with tempfile.TemporaryDirectory() as parent:
+            content = make(self.save(Path(parent, "model")))
+        write_file(where, content, new=True, mode=SHARED)
+        return where
 
     saying = RenamedAttribute("with_statement")
 
