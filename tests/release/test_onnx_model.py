@@ -199,6 +199,13 @@ def test_images_become_scattering_coefficients(shape: tuple[int, ...], tmp_path:
     found = score(written(model, tmp_path), x=pixels.astype(np.float32))
     np.testing.assert_allclose(found["probabilities"], model.probabilities(rows), atol=2e-6)
     assert found["label"].tolist() == model.predict(rows).tolist()
+    for change, holds in ((1e-7, True), (1e-3, False)):  # another machine's rounding, and a forgery
+        altered = onnx.load(tmp_path / "made.onnx")
+        wavelets = next(one for one in altered.graph.initializer if one.data_type == 1)
+        values = onnx.numpy_helper.to_array(wavelets) * np.float32(1 + change)
+        wavelets.raw_data = values.tobytes()
+        onnx.save(altered, tmp_path / "altered.onnx")
+        assert li.verify(tmp_path / "altered.onnx").holds == holds
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[Any], list[int]]] = {
@@ -334,8 +341,21 @@ def alter_node(model: Any) -> None:
     node.input[0] = model.graph.node[0].output[0]
 
 
+def alter_operator(model: Any) -> None:
+    """Another meaning of an operator that the graph uses."""
+    node = onnx.helper.make_node("Neg", ["a"], ["b"])
+    opset = onnx.helper.make_opsetid("", 20)
+    model.functions.append(onnx.helper.make_function("", "Softmax", ["a"], ["b"], [node], [opset]))
+
+
+def alter_operators(model: Any) -> None:
+    model.opset_import[0].version = 21
+
+
 ALTERED: dict[str, tuple[Any, str]] = {
     "weight": (alter_weight, "the graph is not the one"),
+    "operator": (alter_operator, "the graph is not the one"),
+    "operators": (alter_operators, "the graph is not the one"),
     "node": (alter_node, "the graph is not the one"),
     "epsilon beside the certificate": (alter_entry("epsilon", "4", "3"), "epsilon of the metadata"),
     "certificate": (alter_entry("certificate.json", '"steps": 3', '"steps": 2'), "content hash"),
