@@ -237,7 +237,7 @@ def _forgive_rounding(found: GraphProto, made: GraphProto) -> None:
     from onnx import TensorProto, numpy_helper  # pyright: ignore
 
     for there, here in zip(found.initializer, made.initializer, strict=False):
-        if TensorProto.FLOAT != here.data_type:
+        if here.data_type != TensorProto.FLOAT:
             continue
         if (there.name, there.data_type, there.dims) == (here.name, here.data_type, here.dims):
             a, b = (numpy_helper.to_array(one) for one in (there, here))
