@@ -13,6 +13,8 @@ RENAMED = {
     "PerturbedMinimiser": "ObjectivePerturbation",
     "RecordDraws": "RecordAugmentation",
     "kept_rows": "select_unit_rows",
+    "Fixed": "FixedStart",
+    "Steps": "StepSchedule",
 }
 
 
@@ -81,6 +83,10 @@ def test_files_keep_their_keys_and_types():
     assert body["loss"]["type"] == "Abstract" and body["method"]["type"] == "Descent"
     assert body["record_draws"]["type"] == "RecordDraws" and body["prelude"] == []
     assert body["update"] is None and body["calibration"] is None
+    assert body["start"]["type"] == "Fixed"
+    listed = li.Run(n=9, steps=2, step_size=[0.2, 0.1])
+    assert listed.to_dict()["step_size"]["type"] == "Steps"
+    assert li.Run.from_json(listed.to_json()) == listed
     assert json.loads(perturbed.to_json())["method"]["type"] == "PerturbedMinimiser"
     with pytest.raises(li.InputError, match="unknown"):
         li.Run.from_dict(body | {"loss": {"type": "KnownConstants"}})

@@ -101,7 +101,7 @@ def scheduled(batching: object, z: float) -> Callable[[float], li.Run]:
     return lambda factor: li.Run(
         n=N,
         steps=LONG,
-        step_size=li.Steps(tuple((eta * factor).tolist())),
+        step_size=li.StepSchedule(tuple((eta * factor).tolist())),
         loss=LOSS,
         noise=li.GradientNoise(tuple(std.tolist())),
         batching=batching,

@@ -23,7 +23,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.streaming.made import PIECE, records
 from benchmarks.streaming.random_access import trained
-from lastiterate.engine import Model, execute, key_from_seed, scores
+from lastiterate.engine import TrainedWeights, execute, key_from_seed, scores
 from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
@@ -95,7 +95,7 @@ class Watch:
         return (last - first) / max(1, ends - 1), (after - before) / max(1, ends - 1)
 
 
-def accuracy(run: li.Run, model: Model) -> float:
+def accuracy(run: li.Run, model: TrainedWeights) -> float:
     rows, labels = records(PIECE * 10**6, 20_000)
     return float((answers(scores(run, model, rows)) == labels).mean())
 

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, UNSEEN, Problem, draw
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import Plan, best_of
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency
@@ -40,7 +40,7 @@ def compared(
     task = Task(len(problem.x), problem.x.shape[1], problem.classes, problem.row_norm)
     plans = [
         best_of(
-            Asked(replace(task, streamed=streamed), epsilon, 1e-5, adjacency, 60.0),
+            PlanRequest(replace(task, streamed=streamed), epsilon, 1e-5, adjacency, 60.0),
             name,
             FAMILIES[name].runs,
         )

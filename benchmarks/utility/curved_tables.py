@@ -27,7 +27,7 @@ from lastiterate.release import linear_plans
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels, Range
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 
 TEST = 8000
 SIZES, KNOTS = (500, 2000, 8000, 30_000), (0, 4, 8, 12, 16, 32)
@@ -108,7 +108,9 @@ def measured(
         Table(names, part(table, slice(n, None)).cells | {"y": table.cells["y"][n:]}), schema
     )
     task = Task(n, x.shape[1], 0 if regression else 2, schema.form().norm)
-    plan = linear_plans.plan_run(Order(data=(x, target), budget=Budget(epsilon, 1e-6)), task)
+    plan = linear_plans.plan_run(
+        TrainingRequest(data=(x, target), budget=Budget(epsilon, 1e-6)), task
+    )
     assert plan.choice is not None
     model = run_release(
         LINEAR,

@@ -25,14 +25,14 @@ import numpy as np
 import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from lastiterate.errors import RepeatedFitWarning
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.presets import describe_algorithm
 from lastiterate.planning.task import Task as PublicTask
 from lastiterate.planning.unlearning_plans import plan_unlearning
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.unlearning import Trained, make_order, read_training
+from lastiterate.release.unlearning import TrainingHistory, make_order, read_training
 
 REQUESTS = (1, 10, 100, 1000)
 EPSILON, DELTA = 1.0, 1e-5
@@ -95,12 +95,15 @@ def plain(found: Task, ridge: float, kept: np.ndarray):
 def private(found: Task) -> li.Run:
     """The run of ``train --algorithm forgetting-sgd --epsilon 1``."""
     task = PublicTask(len(found.x), found.x.shape[1], int(found.y.max()) + 1)
-    run = describe_algorithm(Asked(task, EPSILON, DELTA, "zero-out", 60.0), "forgetting-sgd")
+    run = describe_algorithm(PlanRequest(task, EPSILON, DELTA, "zero-out", 60.0), "forgetting-sgd")
     return li.calibrate(run, epsilon=EPSILON, delta=DELTA).run
 
 
 def requests(
-    found: Task, start: Trained, anew: Callable[[np.ndarray], tuple[float, float, float]], how: str
+    found: Task,
+    start: TrainingHistory,
+    anew: Callable[[np.ndarray], tuple[float, float, float]],
+    how: str,
 ) -> Iterator[str]:
     """A line for each request; ``anew``: passes, seconds and accuracy of training on the records
     that stay."""

@@ -24,12 +24,12 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.utility.data_sets import load, split
 from lastiterate.accounting.noise_calibration import calibrate
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import TrainingRequest
 
 DELTA, NONE = 1e-5, "none"
 
@@ -40,7 +40,7 @@ def measured(
     """One algorithm on one set: what certifies it, the accuracies, seconds of a fit."""
     data = load(short, folder)
     first = split(data, 0)
-    asked = Asked(
+    asked = PlanRequest(
         Task(len(first.x), first.x.shape[1], data.classes, data.row_norm),
         epsilon,
         DELTA,
@@ -56,7 +56,7 @@ def measured(
         began = time.perf_counter()
         model = run_release(
             LINEAR,
-            Order(proof=certificate, data=(part.x, part.y), delta=DELTA, seed=seed),
+            TrainingRequest(proof=certificate, data=(part.x, part.y), delta=DELTA, seed=seed),
         )
         taken.append(time.perf_counter() - began)
         found.append(float((model.predict(part.x_test) == part.y_test).mean()))

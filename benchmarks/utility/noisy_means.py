@@ -57,7 +57,9 @@ def compared(problem: Problem, epsilon: float) -> tuple[float, float, float]:
     """The mean's noise, and accuracies with a mean and without one."""
     n, d = problem.x.shape
     task = Task(n, d, problem.classes, problem.row_norm)
-    mean = plan_request.Asked(task, epsilon, DELTA, "zero-out", 20.0).mean(plan_request.MEAN_SHARE)
+    mean = plan_request.PlanRequest(task, epsilon, DELTA, "zero-out", 20.0).mean(
+        plan_request.MEAN_SHARE
+    )
     found = []
     for farthest in (math.inf, 0.0):
         consider.cache_clear()

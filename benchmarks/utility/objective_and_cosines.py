@@ -19,7 +19,7 @@ from benchmarks.utility.data_sets import LOADERS, load, split
 from benchmarks.utility.planner_unseen import guessed
 from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.engine import execute, key_from_seed, scores
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import describe_algorithm
 from lastiterate.planning.task import Task
@@ -31,7 +31,7 @@ DELTA = 1e-5
 def runs(task: Task, fourier: Task, epsilon: float) -> dict[str, Run]:
     """The three runs that are compared."""
     objective = describe_algorithm(
-        Asked(task, epsilon, DELTA, "zero-out", 600.0), "objective-perturbation"
+        PlanRequest(task, epsilon, DELTA, "zero-out", 600.0), "objective-perturbation"
     )
     return {
         "automatic": consider(task, epsilon=epsilon, delta=DELTA).best.certificate.run,

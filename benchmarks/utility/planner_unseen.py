@@ -24,7 +24,7 @@ from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
 from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning import whitened_families
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 
@@ -41,7 +41,7 @@ def guessed(found: np.ndarray) -> np.ndarray:
     return (found[:, 0] > 0).astype(int) if found.shape[1] == 1 else found.argmax(axis=1)
 
 
-def fixed(asked: Asked) -> Iterator[li.Run]:
+def fixed(asked: PlanRequest) -> Iterator[li.Run]:
     """Plans that are the same whatever the task: constant steps with momentum, and both kinds of
     whitened rows."""
     for steps, momentum in GRID:
@@ -85,7 +85,7 @@ def main(problems: int, folder: Path | None) -> None:
         best = consider(task, epsilon=1.0, delta=1e-5).best
         run = best.certificate.run
         ours = np.mean([accuracy(run, problem, seed + k) for k in range(2)])
-        asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
+        asked = PlanRequest(task, 1.0, 1e-5, "zero-out", 60.0)
         hindsight = max(
             np.mean([accuracy(asked.certificate(other).run, problem, seed + k) for k in range(2)])
             for other in fixed(asked)

@@ -33,12 +33,12 @@ from benchmarks.utility.data_sets import Set, load, split
 from benchmarks.utility.tuning import RULE, Log, tune
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.planning import whitened_families
-from lastiterate.planning.plan_request import Asked, linear_loss
+from lastiterate.planning.plan_request import PlanRequest, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import TrainingRequest
 from lastiterate.run.base import Release
 from lastiterate.run.batching import Batching
 
@@ -84,7 +84,7 @@ CAPPED = [Setting(step, cap) for cap in (0.05, 0.15) for step in (0.25, 0.6, 1.9
 CLIPPED = [Setting(step) for step in (0.5, 1.0, 2.0)]
 
 
-def run_of(asked: Asked, method: Method, setting: Setting) -> li.Run:
+def run_of(asked: PlanRequest, method: Method, setting: Setting) -> li.Run:
     """One method at one setting, its noise still to be calibrated."""
     n = asked.task.n
     batching = method.batching(n, -(-n // BLOCKS))
@@ -120,7 +120,9 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     last = li.account(
         replace(found.run, release="last")
     )  # the model that is scored is the last iterate in any case
-    model = run_release(LINEAR, Order(proof=last, data=(part.x, part.y), delta=DELTA, seed=seed))
+    model = run_release(
+        LINEAR, TrainingRequest(proof=last, data=(part.x, part.y), delta=DELTA, seed=seed)
+    )
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     return {
         "accuracy": float((model.predict(part.x_test) == part.y_test).mean()),
@@ -129,7 +131,7 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     }
 
 
-def tuned(data: Set, budget: Asked, name: str, seeds: int, log: Log) -> str:
+def tuned(data: Set, budget: PlanRequest, name: str, seeds: int, log: Log) -> str:
     """One row of the table."""
     method = METHODS[name]
 
@@ -174,7 +176,11 @@ def main() -> None:
             for name in METHODS:
                 lines.append(
                     tuned(
-                        data, Asked(task, epsilon, DELTA, "zero-out", 1e9), name, asked.seeds, log
+                        data,
+                        PlanRequest(task, epsilon, DELTA, "zero-out", 1e9),
+                        name,
+                        asked.seeds,
+                        log,
                     )
                 )
                 print(lines[-1], flush=True)

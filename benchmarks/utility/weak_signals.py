@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.utility.synthetic_families import table
 from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning import whitened_families
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.task import Task
 from lastiterate.run.run import Run
 
@@ -64,7 +64,9 @@ def measured(kind: str, seed: int, n: int, spread: float, epsilon: float) -> lis
     """Log loss of blocks and of the perturbed objective, of neither; AUROC gained; both
     predictions."""
     x, y, chance, norm = drawn(kind, seed, n, spread)
-    asked = Asked(Task(n, x.shape[1], 2, norm, calibrated=True), epsilon, DELTA, "zero-out", 60.0)
+    asked = PlanRequest(
+        Task(n, x.shape[1], 2, norm, calibrated=True), epsilon, DELTA, "zero-out", 60.0
+    )
     blocks = next(whitened_families.allocation(asked))
     objective = min(whitened_families.plan_perturbed(asked), key=asked.risk)
 

@@ -57,12 +57,12 @@ from lastiterate.run.probability_calibration import Calibration as Calibration
 from lastiterate.run.run import RecordAugmentation as RecordAugmentation
 from lastiterate.run.run import Run as Run
 from lastiterate.run.step_sizes import Constant as Constant
-from lastiterate.run.step_sizes import Fixed as Fixed
+from lastiterate.run.step_sizes import FixedStart as FixedStart
 from lastiterate.run.step_sizes import GaussianStart as GaussianStart
 from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import StableSteps as StableSteps
-from lastiterate.run.step_sizes import Steps as Steps
+from lastiterate.run.step_sizes import StepSchedule as StepSchedule
 from lastiterate.run.updates import Adam as Adam
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
@@ -73,6 +73,8 @@ from lastiterate.run.updates import PostProcessing as PostProcessing
 # renamed: PerturbedMinimiser -> ObjectivePerturbation
 # renamed: RecordDraws -> RecordAugmentation
 # renamed: kept_rows -> select_unit_rows
+# renamed: Fixed -> FixedStart
+# renamed: Steps -> StepSchedule
 
 __version__: str
 __all__: list[str]

@@ -16,7 +16,7 @@ from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 
 if TYPE_CHECKING:
-    from lastiterate.engine import Model
+    from lastiterate.engine import TrainedWeights
 
 CLIP, ROW = 5.0, 8.0
 """Clips of a record's gradient and of a row, as in their experiment."""
@@ -124,16 +124,17 @@ def accuracies_after(
     """The same after every number of passes: the first passes of a run are those of a shorter one,
     so that nothing is trained twice, and the seeds read every block together."""
     from lastiterate.audit import weights_after
-    from lastiterate.engine import Model, key_from_seed
+    from lastiterate.engine import TrainedWeights, key_from_seed
 
     keys = np.stack([key_from_seed(seed) for seed in seeds])
     weights = weights_after(run, *train, keys, [passes * run.blocks for passes in counts])
     return [
-        [right(run, Model(one), test) for one in weights[:, place]] for place in range(len(counts))
+        [right(run, TrainedWeights(one), test) for one in weights[:, place]]
+        for place in range(len(counts))
     ]
 
 
-def right(run: li.Run, model: Model, test: real.Labelled) -> float:
+def right(run: li.Run, model: TrainedWeights, test: real.Labelled) -> float:
     """Test accuracy in per cent."""
     from lastiterate.engine import scores
 

@@ -24,7 +24,7 @@ def noisy_gd(steps: int, strong: float, *, smooth: float, gibbs: bool) -> li.Run
         step_size=STEP,
         noise=li.Langevin(SIGMA),
         adjacency="replace-one",
-        start=li.GaussianStart(SIGMA * math.sqrt(2 / strong)) if gibbs else li.Fixed(),
+        start=li.GaussianStart(SIGMA * math.sqrt(2 / strong)) if gibbs else li.FixedStart(),
         loss=assumed(sensitivity=SENSITIVITY, smooth=smooth, strong=strong),
     )
 

@@ -9,7 +9,7 @@ import lastiterate as li
 from lastiterate.accounting import noise_calibration
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Assumption, Broken, Held
+from lastiterate.theorems.theorem import Assumption, Satisfied, Violated
 
 RUN = li.Run(
     n=1000, steps=50, step_size=li.Constant(0.5), batching=li.Permuted(100), loss=li.Logistic()
@@ -56,7 +56,7 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     enough = Assumption(
         "enough",
         "enough noise",
-        lambda run: Held() if run.noise.z >= share * plain else Broken("too little noise"),
+        lambda run: Satisfied() if run.noise.z >= share * plain else Violated("too little noise"),
     )
     made = replace(
         known,

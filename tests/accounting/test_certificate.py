@@ -156,7 +156,7 @@ def test_calibrating_steps():
         found.epsilon(1e-6) <= 1 < li.account(replace(run, steps=found.run.steps + 1)).epsilon(1e-6)
     )
     with pytest.raises(InputError, match="steps"):
-        steps = li.Steps((0.1,) * 50)
+        steps = li.StepSchedule((0.1,) * 50)
         li.calibrate(replace(run, step_size=steps), epsilon=1.0, delta=1e-6, field="steps")
 
 
@@ -310,7 +310,7 @@ def test_unknown_theorems_and_short_reprs():
     found = li.account(RUN)
     with pytest.raises(InputError, match="composition-gdp"):
         found.verdict("composition")
-    for run in (RUN, NO_NOISE, replace(RUN, steps=2, step_size=li.Steps((0.1, 0.2)))):
+    for run in (RUN, NO_NOISE, replace(RUN, steps=2, step_size=li.StepSchedule((0.1, 0.2)))):
         shown = repr(li.account(run))
         assert len(shown) < 200 and "\n" not in shown and str(run.n) in shown
     assert "no theorem certifies it" in repr(

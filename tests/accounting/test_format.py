@@ -293,7 +293,7 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
 def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
     from lastiterate.release.file_training import fit_file
-    from lastiterate.release.training_request import Algorithm, Budget, Order
+    from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
     from lastiterate.release.units import Units
 
     rng = np.random.default_rng(1)
@@ -306,7 +306,7 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
             "columns": {"x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}},
         }
     )
-    wanted = Order(
+    wanted = TrainingRequest(
         data=str(tmp_path / "d.csv"), budget=Budget(2.0, 1e-3), schema=schema, units=Units("who", 3)
     )
     found = fit_file(replace(wanted, algorithm=Algorithm("permuted-sgd"))).model

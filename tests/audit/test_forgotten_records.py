@@ -107,7 +107,7 @@ def test_a_bug_that_skips_the_removal_is_refuted(what, bug, monkeypatch):
 def test_noise_that_is_left_out_is_refuted(monkeypatch):
     honest = unlearning_attack.Trainer
     monkeypatch.setattr(
-        unlearning_attack, "Trainer", lambda run: honest(replace(run, start=li.Fixed()))
+        unlearning_attack, "Trainer", lambda run: honest(replace(run, start=li.FixedStart()))
     )
     assert attacked(certificate(TRAININGS["permuted"])).refuted
 

@@ -52,7 +52,11 @@ def one_coordinate(run):
 
 def test_the_law_after_projection_catches_a_projection_that_is_skipped(patched):
     run = replace(
-        BASE, steps=1, start=li.Fixed(), domain=li.domains.Box(-0.1, 0.15), batching=li.FullBatch()
+        BASE,
+        steps=1,
+        start=li.FixedStart(),
+        domain=li.domains.Box(-0.1, 0.15),
+        batching=li.FullBatch(),
     )
     mean, cov = reference.quadratic_law(replace(run, domain=li.domains.Ball(1e9)), X, Y)
     low, high = (norm.cdf((end - mean[0]) / np.sqrt(cov[0, 0])) for end in (-0.1, 0.15))

@@ -43,7 +43,7 @@ CASES: dict[str, list[tuple[str, dict]]] = {
     "step_size": [
         ("Constant", {"step_size": 0.2}),
         ("InverseDecay", {"step_size": li.InverseDecay(0.5, 0.5)}),
-        ("Steps", {"step_size": (0.5, 0.4, 0.3, 0.2)}),
+        ("StepSchedule", {"step_size": (0.5, 0.4, 0.3, 0.2)}),
         ("RelativeToSmooth", MEASURED),
         ("StableSteps", WIDE),
     ],
@@ -77,7 +77,7 @@ CASES: dict[str, list[tuple[str, dict]]] = {
         ("GroupLasso", {"prox": li.penalties.GroupLasso(0.1)}),
         ("NuclearNorm", {"prox": li.penalties.NuclearNorm(0.1)}),
     ],
-    "start": [("Fixed", {"steps": 5}), ("GaussianStart", {"start": li.GaussianStart(1.0)})],
+    "start": [("FixedStart", {"steps": 5}), ("GaussianStart", {"start": li.GaussianStart(1.0)})],
     "optimizer": [
         ("HeavyBall", {"optimizer": li.HeavyBall(0.5)}),
         ("Nesterov", {"optimizer": li.Nesterov()}),

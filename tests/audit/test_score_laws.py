@@ -14,7 +14,7 @@ from lastiterate.audit import scores as drawn_moves
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.runner import default_train
 from lastiterate.audit.score_distributions import ScoreLaws, find_score_laws, pushes
-from lastiterate.audit.scores import Moves, weight_in_last
+from lastiterate.audit.scores import MoveDistribution, weight_in_last
 from lastiterate.audit.statistics import Counts, gaussian_epsilon
 from lastiterate.engine import Trainer, keys_from_seed
 
@@ -97,7 +97,7 @@ def test_the_trainer_moves_its_scores_so():
     assert scores.mean() == pytest.approx(weights @ present, rel=0.1)
 
 
-POISSON = Moves(np.array([0.0, 0.5, 0.8, 1.3]), np.array([0.42, 0.18, 0.28, 0.12]))
+POISSON = MoveDistribution(np.array([0.0, 0.5, 0.8, 1.3]), np.array([0.42, 0.18, 0.28, 0.12]))
 LAWS = {
     "zeroed": ScoreLaws(POISSON, 1.0, 0.0, ""),
     "replaced": ScoreLaws(POISSON, 1.0, -1.0, ""),

@@ -9,7 +9,7 @@ import pytest
 
 from lastiterate.bayes import LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
 from lastiterate.bayes.linear import corner_bound
-from lastiterate.bayes.propose_test_release import GIVEN, ORDERS, PRECISION, Given, run
+from lastiterate.bayes.propose_test_release import GIVEN, ORDERS, PRECISION, SeededSource, run
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import peak
@@ -68,7 +68,7 @@ SLACK = math.sqrt(math.log(1e6) / (2 * COUNT))  # Hoeffding: false alarm 1e-6 ea
 def estimate(played, first, second, epsilons):
     """Unbiased estimates of delta(epsilon) of all that is released, of numbers in [0, 1]; how often
     a sample is."""
-    source = Given(np.random.default_rng(0))
+    source = SeededSource(np.random.default_rng(0))
 
     def exact(x, y, source):
         mean, variance = played.model.posterior(x, y)
@@ -113,7 +113,7 @@ def test_a_forgotten_factor_would_be_seen():
 def test_noise_has_the_scales_that_are_accounted():
     """Dvoretzky-Kiefer-Wolfowitz at 1e-6 for both counts, the average and the sample."""
     x, y = neighbours(KINDS[2])[0]
-    source = Given(np.random.default_rng(3))
+    source = SeededSource(np.random.default_rng(3))
     units = []
     for _ in range(COUNT):
         used = []
@@ -281,7 +281,7 @@ def test_sgld_in_the_last_line_breaks_the_claim():
     drawn = []
     for differing in (1.0, 0.5):
         x[17] = differing
-        out = run(settings, x, n * x, Given(np.random.default_rng(5)), sgld)
+        out = run(settings, x, n * x, SeededSource(np.random.default_rng(5)), sgld)
         assert out.value is not None
         drawn.append(out.value)
     assert drawn[0] - drawn[1] > 2 * math.sqrt(variance)

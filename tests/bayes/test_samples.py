@@ -20,7 +20,7 @@ from lastiterate.bayes import (
     ridge,
     sample_posterior,
 )
-from lastiterate.bayes.propose_test_release import GIVEN, Given, System
+from lastiterate.bayes.propose_test_release import GIVEN, SeededSource, SystemSource
 from lastiterate.bayes.ridge import least_prior
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
@@ -70,7 +70,7 @@ def test_nothing_is_sampled_outside_the_domain(monkeypatch):
     def never(*_):
         raise AssertionError("randomness was used")
 
-    monkeypatch.setattr(Given, "normal", never)
+    monkeypatch.setattr(SeededSource, "normal", never)
     x, y = records()
     for bad in (np.append(y[:-1], 9.0), np.append(y[:-1], math.nan)):
         with pytest.raises(InputError, match="nothing is sampled"):
@@ -91,7 +91,7 @@ def test_randomness_is_the_systems_unless_given():
 
 
 def test_system_numbers_have_their_laws():
-    source = System()
+    source = SystemSource()
     normal = source.normal(20_000)
     laplace = np.array([source.laplace(2.0) for _ in range(20_000)])
     assert abs(normal.mean()) < 6 / math.sqrt(20_000) and abs(normal.var() - 1) < 6 * math.sqrt(

@@ -110,7 +110,7 @@ def test_a_run_with_a_step_size_for_each_step_is_read():
     run = li.Run(
         n=100,
         steps=50_000,
-        step_size=li.Steps(tuple(np.linspace(0.1, 0.2, 50_000).tolist())),
+        step_size=li.StepSchedule(tuple(np.linspace(0.1, 0.2, 50_000).tolist())),
         noise=li.NoiseMultiplier(5.0),
         loss=li.Logistic(ridge=0.1),
     )

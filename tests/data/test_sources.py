@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.data import Schema, encode, read_table
-from lastiterate.data.record_source import Encoded, open_stream, streams
+from lastiterate.data.record_source import EncodedSource, open_stream, streams
 from lastiterate.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -203,7 +203,7 @@ def test_the_digest_is_of_the_files_and_the_schema(tmp_path):
         {"target": "y", "classes": ["0", "1"], "array": {"low": -3, "high": 2}}
     )
     one, two = (
-        b"".join(part.tobytes() for part in Encoded(found, schema).fingerprint())
+        b"".join(part.tobytes() for part in EncodedSource(found, schema).fingerprint())
         for schema in (ARRAY, other)
     )
     assert one != two and (tmp_path / "d.npy").read_bytes() in one

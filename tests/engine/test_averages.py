@@ -16,7 +16,7 @@ from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import last_iterate_only, not_averaged, plain_updates
-from lastiterate.theorems.theorem import Applies, Broken
+from lastiterate.theorems.theorem import Applies, Violated
 from tiers import unless
 
 N = 24
@@ -73,8 +73,8 @@ def test_an_average_is_charged_as_all_iterates_and_by_no_row_about_the_last_one(
         assert found.epsilon(1e-5) == li.account(replace(RUN, release="all")).epsilon(1e-5)
         applies = [v.theorem for v in found.verdicts if isinstance(v.result, Applies)]
         assert applies and not any(last_iterate_only in row.assumptions for row in applies)
-        assert isinstance(not_averaged.check(run), Broken) and not isinstance(
-            plain_updates.check(run), Broken
+        assert isinstance(not_averaged.check(run), Violated) and not isinstance(
+            plain_updates.check(run), Violated
         )
         assert li.Run.from_json(run.to_json()) == run
 

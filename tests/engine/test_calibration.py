@@ -19,7 +19,7 @@ from lastiterate.engine import (
     probability_calibration,
 )
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
-from lastiterate.engine.linear_model import Model, execute, scores
+from lastiterate.engine.linear_model import TrainedWeights, execute, scores
 from lastiterate.engine.probability_calibration import (
     OF_ONE,
     OF_SEVERAL,
@@ -297,7 +297,7 @@ def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
     def other(values):
         weights = plain.weights * values[0]
         weights[:, -1] = values[1:]
-        return loss_of(run, Model(weights), x, y)
+        return loss_of(run, TrainedWeights(weights), x, y)
 
     best = minimize(other, np.append(1.0, plain.weights[:, -1]), method="BFGS").fun
     assert loss_of(run, model, x, y) <= best + 2e-3 < loss_of(run, plain, x, y)

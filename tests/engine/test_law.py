@@ -63,9 +63,9 @@ def agrees(draws, run):
         {},
         {"batching": li.FullBatch()},
         {"step_size": li.InverseDecay(1.0, 0.5)},
-        {"start": li.Fixed()},
+        {"start": li.FixedStart()},
         {
-            "step_size": li.Steps(tuple(np.linspace(0.2, 0.9, 8))),
+            "step_size": li.StepSchedule(tuple(np.linspace(0.2, 0.9, 8))),
             "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 8))),
         },
         {"noise": li.Langevin(0.3)},
@@ -86,7 +86,7 @@ FLIPS = {
     "steps": {"steps": 9},
     "order of blocks": {"batching": li.Cyclic(4)},
     "all records": {"batching": li.FullBatch()},
-    "start": {"start": li.Fixed()},
+    "start": {"start": li.FixedStart()},
     "momentum": {"optimizer": li.HeavyBall(0.3)},
     "nesterov": {"optimizer": li.Nesterov()},
     "domain": {"domain": li.domains.Ball(1.0)},
@@ -159,7 +159,7 @@ def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
         n=4,
         steps=4,
         batching=li.Reshuffled(2),
-        start=li.Fixed(),
+        start=li.FixedStart(),
         noise=li.GradientNoise(0.02),
     )
     few = replace(few, step_size=li.Constant(0.9))
@@ -226,7 +226,7 @@ def test_drawn_batches_follow_the_exact_mixture(name):
     2e-7); every other rule is refuted."""
     batching, choices = DRAWN[name]
     run = replace(
-        BASE, n=4, steps=2, batching=batching, start=li.Fixed(), noise=li.GradientNoise(0.02)
+        BASE, n=4, steps=2, batching=batching, start=li.FixedStart(), noise=li.GradientNoise(0.02)
     )
     run = replace(run, step_size=li.Constant(0.9))
     draws = Trainer(run).fit_many(X[:4], Y[:4], keys_from_seed(19, MODELS))[:, 0, :]
@@ -258,7 +258,7 @@ def test_allocation_follows_the_mixture_over_all_pairs_of_passes():
         n=4,
         steps=4,
         batching=li.RandomAllocation(2),
-        start=li.Fixed(),
+        start=li.FixedStart(),
         noise=li.GradientNoise(0.02),
     )
     run = replace(run, step_size=li.Constant(0.9))

@@ -151,7 +151,7 @@ HIDDEN = replace(DIVERGING, optimizer=None, steps=620)
     [
         ({}, True),
         ({"steps": 500}, False),
-        ({"steps": 500, "step_size": li.Steps((1e29,) * 20 + (1.0,) * 480)}, True),
+        ({"steps": 500, "step_size": li.StepSchedule((1e29,) * 20 + (1.0,) * 480)}, True),
         ({"step_size": li.Constant(1.9)}, False),
         ({"start": li.GaussianStart(1e30), "steps": 580}, True),
         ({"steps": 580}, False),

@@ -57,7 +57,7 @@ CHANGES = {
     "clip, decreasing": {"clip": 0.3, "step_size": li.InverseDecay(1.0, 0.5)},
     "clip, arbitrary": {
         "clip": 0.3,
-        "step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))),
+        "step_size": li.StepSchedule(tuple(np.linspace(0.1, 0.9, 9))),
         "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9))),
     },
     "clip, langevin": {

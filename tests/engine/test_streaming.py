@@ -27,7 +27,7 @@ from lastiterate.engine.streaming.buffers import Shape
 from lastiterate.engine.streaming.execution import Rows, execute_streaming, fit_streaming
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.sorting import Cuts, Order, Sorted, batch_counts
+from lastiterate.engine.streaming.sorting import Cuts, SortedSource, SortOrder, batch_counts
 from lastiterate.engine.streaming.source import (
     RecordForm,
     check_streams,
@@ -266,10 +266,10 @@ def test_words_of_a_range_are_those_of_the_whole():
 
 @pytest.mark.parametrize("end", [None, 4, 97])
 def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
-    order = Order(key_from_seed(1), N, end)
+    order = SortOrder(key_from_seed(1), N, end)
     words = np.concatenate(list(order.words()))
     assert len(set(words.tolist())) <= (N if end is None else end)
-    found = Sorted(RecordForm.of((X, Y)), order, tmp_path)
+    found = SortedSource(RecordForm.of((X, Y)), order, tmp_path)
     found.fill(Held().pieces(9))
     expected = np.argsort(words, kind="stable")
     for first in (0, 1, 40, N - 1, N):
@@ -282,7 +282,7 @@ def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
 
 @pytest.mark.parametrize("end", [None, 7])
 def test_every_process_knows_what_all_of_them_sort(end, small):
-    order, size = Order(key_from_seed(4), N, end), 20
+    order, size = SortOrder(key_from_seed(4), N, end), 20
     words = np.concatenate(list(order.words()))
     ranks = np.argsort(np.argsort(words, kind="stable"))
     batch, process = (ranks // size if end is None else words.astype(int)), np.arange(N) // 35

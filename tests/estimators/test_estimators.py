@@ -87,7 +87,7 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     assert certificate.run == model.run_ and model.delta_ == 1e-5 and certificate.verify()
     assert certificate.best(1e-5).evidence >= li.Evidence.ENFORCED
     # without the preparation the same verdicts charge less: it is composed in
-    sizes = li.Steps(tuple(model.run_.step_sizes.tolist()))
+    sizes = li.StepSchedule(tuple(model.run_.step_sizes.tolist()))
     bare = li.account(
         replace(model.run_, preprocessing=(), step_size=sizes, probability_calibration=None)
     )

@@ -9,7 +9,7 @@ import lastiterate as li
 from benchmarks.utility.probabilities import calibration_error, log_loss, table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, describe_algorithm
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
@@ -63,7 +63,7 @@ def test_every_plan_spends_the_share_and_no_more(adjacency, moved):
 def test_named_algorithms_are_calibrated_too(algorithm):
     """All but those whose models have no steps, or may have to forget records: neither can be
     calibrated."""
-    asked = Asked(TASK, 1.0, 1e-5, "zero-out", 60.0)
+    asked = PlanRequest(TASK, 1.0, 1e-5, "zero-out", 60.0)
     assert (
         describe_algorithm(asked, algorithm).probability_calibration
         == asked.with_calibration(asked.empty).probability_calibration
@@ -81,7 +81,7 @@ UNPAID = {
 
 @pytest.mark.parametrize("why", UNPAID)
 def test_nothing_is_spent_where_it_would_not_pay(why):
-    asked = Asked(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
+    asked = PlanRequest(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
     assert asked.calibration_share == 0 and asked.mu == asked.whole_mu
     assert private_calibration(asked.with_calibration(asked.empty).probability_calibration) is None
 

@@ -14,7 +14,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.estimators.base import seed_of
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.file_training import fit_file, tune_file
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.tuning import law_of
 from lastiterate.release.units import Units
 from lastiterate.torch import DPNetClassifier
@@ -73,7 +73,7 @@ def test_a_classifier_certifies_what_the_command_line_certifies(written, rows, m
     budget = {name: more[name] for name in ("adjacency", "n") if name in more}
     asked = {name: value for name, value in more.items() if name not in (*budget, "algorithm")}
     told = fit_file(
-        Order(
+        TrainingRequest(
             data=written[0],
             schema=CLASSES,
             budget=Budget(1.0, **budget),
@@ -97,7 +97,7 @@ def test_a_classifier_certifies_what_the_command_line_certifies(written, rows, m
 
 def test_a_regression_certifies_what_the_command_line_certifies(written):
     told = fit_file(
-        Order(
+        TrainingRequest(
             data=written[1],
             schema=NUMBERS,
             budget=Budget(2.0),
@@ -184,7 +184,7 @@ def test_nothing_that_is_shown_follows_from_how_many_rows_a_person_has():
 
 def test_a_search_uses_one_row_of_each_person_and_certifies_persons(written):
     told = tune_file(
-        Order(
+        TrainingRequest(
             data=written[0], schema=CLASSES, budget=Budget(1.0), units=Units("person", 1), seed=2
         ),
         row_norms=(0.5, 1.0),
@@ -337,6 +337,6 @@ def test_a_selection_of_two_rows_of_one_person_is_refused():
     """Whoever asks for it: one of them could be scored, and the other one trained on."""
     from lastiterate.release import tuning
 
-    order = Order(data=(ROWS, np.zeros(len(WHO), int)), unit=WHO)
+    order = TrainingRequest(data=(ROWS, np.zeros(len(WHO), int)), unit=WHO)
     with pytest.raises(InputError, match="unit must have at most rows_per_unit = 1 rows"):
         tuning.check(order)

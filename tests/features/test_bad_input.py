@@ -10,7 +10,7 @@ from lastiterate.data import Schema
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
-from lastiterate.release.linear_plans import FeatureChoice, OtherRows, choose_features
+from lastiterate.release.linear_plans import FeatureChoice, RowAlternative, choose_features
 from lastiterate.release.training_request import Budget
 
 SCHEMA = """
@@ -150,7 +150,7 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
     assert rows and 0 < float(rows[1]) < float(rows[2]), (
         "three numbers alone lose what rows' lengths say"
     )
-    wide, few = Task(1500, 80, 2, 2**0.5), OtherRows(3, 2**0.5, "plain")
+    wide, few = Task(1500, 80, 2, 2**0.5), RowAlternative(3, 2**0.5, "plain")
     best = consider(wide, epsilon=1.0, delta=1e-5).best
     said = FeatureChoice(Schema.read(files / "s.toml"), "plain", "", few).compare_costs(
         wide, best, Budget(1.0, 1e-5)
@@ -164,6 +164,6 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
         "of two digits"
     )
     few = choose_features(Schema.read(files / "s.toml"), "auto", (2,), 200, Budget(0.3, 1e-5))
-    assert few.schema.features == () and few.other == OtherRows(10, 2**0.5, "curves"), (
+    assert few.schema.features == () and few.other == RowAlternative(10, 2**0.5, "curves"), (
         "which is said in their place"
     )

@@ -10,7 +10,7 @@ from lastiterate.data import Array, Schema, encode, encode_features, read_table,
 from lastiterate.data.table import array_table
 from lastiterate.features.map_registry import maps_named
 from lastiterate.release.file_training import fit_file, prediction_rows
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.subject import read
 
@@ -45,7 +45,7 @@ def table(tmp_path_factory):
 
 def fitted(table, features, **more):
     return fit_file(
-        Order(
+        TrainingRequest(
             data=str(table / "d.csv"),
             budget=Budget(1.0, 1e-5),
             schema=Schema.read(table / "s.toml"),

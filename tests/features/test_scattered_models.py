@@ -14,7 +14,7 @@ from lastiterate.cli import app
 from lastiterate.data import Schema, encode, read_table, stream
 from lastiterate.features import Scattering
 from lastiterate.release.file_training import fit_file, prediction_rows
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from tests.data.test_idx import write
 
 DIGITS = load_digits()
@@ -37,7 +37,7 @@ def folder(tmp_path_factory) -> Path:
 def trained(folder):
     schema = Schema.read(folder / "s.toml")
     return fit_file(
-        Order(
+        TrainingRequest(
             data=str(folder / "train-images-idx3-ubyte.gz"),
             budget=Budget(8.0, 1e-5),
             schema=schema,

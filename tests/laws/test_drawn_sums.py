@@ -7,7 +7,14 @@ import pytest
 from scipy.stats import binom
 
 from lastiterate.analysis import witnesses
-from lastiterate.analysis.witnesses import Law, add, law_of_values, repeat_draw, scale_law, tree
+from lastiterate.analysis.witnesses import (
+    GridDistribution,
+    add,
+    law_of_values,
+    repeat_draw,
+    scale_law,
+    tree,
+)
 
 
 def law_of(values, weights):
@@ -96,10 +103,10 @@ def test_long_lattices_are_coarsened(monkeypatch):
 
 
 def test_what_is_cut_off_is_kept_in_the_rest():
-    law = Law(0.0, 1.0, np.array([1e-18, 0.5, 0.5, 1e-18]), 0.0, 0.0, 3.0)
+    law = GridDistribution(0.0, 1.0, np.array([1e-18, 0.5, 0.5, 1e-18]), 0.0, 0.0, 3.0)
     found = witnesses._drop_tails(law)
     assert found.low == 1.0 and found.masses.tolist() == [0.5, 0.5] and found.spacing == 1.0
-    short = witnesses._sound(Law(1.0, 1.0, np.array([0.5, 0.25]), 0.0, -1.0, 3.0))
+    short = witnesses._sound(GridDistribution(1.0, 1.0, np.array([0.5, 0.25]), 0.0, -1.0, 3.0))
     assert short.rest == pytest.approx(0.25)
     masses, places = short.points()
     assert masses == pytest.approx([0.25, 0.5, 0.25]) and places.tolist() == [-1.0, 1.0, 2.0]

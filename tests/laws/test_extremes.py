@@ -34,7 +34,7 @@ def drawn(rng):
         step_size=rng.choice(
             [
                 li.Constant(number(rng)),
-                li.Steps([number(rng) for _ in many]),
+                li.StepSchedule([number(rng) for _ in many]),
                 li.InverseDecay(number(rng), number(rng)),
             ]
         ),
@@ -64,7 +64,7 @@ def drawn(rng):
                 li.domains.Box(-1.0, 1.0),
             ]
         ),
-        start=rng.choice([li.Fixed(), li.GaussianStart(number(rng))]),
+        start=rng.choice([li.FixedStart(), li.GaussianStart(number(rng))]),
         clip=rng.choice([None, number(rng)]),
         preprocessing=rng.choice([(), (li.PrivateMean(number(rng), 1.0),)]),
         loss=rng.choice(

@@ -43,7 +43,7 @@ def described(rng, steps, batching, *, noisy=None, start=None):
         step_size=tuple(eta),
         noise=li.GradientNoise(tuple(std)),
         batching=batching,
-        start=li.GaussianStart(kick) if kick else li.Fixed(),
+        start=li.GaussianStart(kick) if kick else li.FixedStart(),
         loss=LOSS,
     )
 

@@ -51,7 +51,7 @@ def langevin_run(d, *, squared=False, fixed=True, **facts):
     M = d["m"] if squared else d["M"]
     eta = d["share"] * (2 if squared else 1) / M
     loss = li.KnownConstants(li.LossFacts(sensitivity=d["S"], smooth=M, strong=d["m"], **facts))
-    start = li.Fixed() if fixed else li.GaussianStart(math.sqrt(2 * d["sigma"] ** 2 / d["m"]))
+    start = li.FixedStart() if fixed else li.GaussianStart(math.sqrt(2 * d["sigma"] ** 2 / d["m"]))
     noise = li.Langevin(d["sigma"])
     return run_of(d["K"], d["n"], eta, noise, start=start, loss=loss), eta
 
@@ -171,7 +171,7 @@ def test_quadratic_witness_is_the_recursion(strong, varied, batching):
             steps,
             strong=strong,
             batching=batching,
-            step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(0.3),
+            step_size=li.StepSchedule(tuple(map(float, etas))) if varied else li.Constant(0.3),
             noise=li.GradientNoise(tuple(map(float, stds)) if varied else 0.8),
         )
         exact = max(least_mu(run, strong, etas, stds, place) for place in range(run.blocks))
@@ -300,7 +300,7 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         return exact, grouped
 
     for n, steps in ((40, 97), (40, 80), (40, 23), (25, 60)):
-        wild = li.Steps(tuple(map(float, rng.uniform(0.2, 2.3, steps))))
+        wild = li.StepSchedule(tuple(map(float, rng.uniform(0.2, 2.3, steps))))
         run = run_of(steps, n=n, batching=li.Permuted(1), strong=0.2, step_size=wild)
         exact, grouped = both(run)
         assert (grouped >= exact * (1 - 1e-9)).all() and len(set(grouped.tolist())) <= 16
@@ -385,7 +385,7 @@ def test_places_of_any_schedule(diameter):
             strong=0.2,
             batching=li.Cyclic(2),
             domain=domain,
-            step_size=li.Steps(tuple(map(float, etas))),
+            step_size=li.StepSchedule(tuple(map(float, etas))),
             noise=li.GradientNoise(tuple(map(float, stds))),
         )
         c = np.maximum(np.abs(1 - 0.2 * etas), np.abs(1 - etas))

@@ -195,17 +195,17 @@ def test_schedules_that_vary():
         run = run_of(
             90, batching=batching, loss=li.Logistic(ridge=0.2), noise=li.GradientNoise(0.05)
         )
-        listed = replace(run, step_size=li.Steps((0.7,) * 90))
+        listed = replace(run, step_size=li.StepSchedule((0.7,) * 90))
         one, other = witness(run), witness(listed)
         assert one.epsilon(1e-4) == pytest.approx(other.epsilon(1e-4), rel=1e-2)
         overshooting = replace(run, step_size=li.Constant(6.0))
-        spelled = replace(run, step_size=li.Steps((6.0,) * 90))
+        spelled = replace(run, step_size=li.StepSchedule((6.0,) * 90))
         assert isinstance(witness(overshooting), Largest)
         assert witness(overshooting).epsilon(1e-3) == pytest.approx(
             witness(spelled).epsilon(1e-3), rel=2e-2, abs=1e-6
         )
     many = run_of(3000, rate=0.02, loss=li.Logistic(ridge=0.01), noise=li.GradientNoise(0.3))
-    listed = replace(many, step_size=li.Steps((0.7,) * 3000))
+    listed = replace(many, step_size=li.StepSchedule((0.7,) * 3000))
     one, other = witness(many).epsilon(1e-4), witness(listed).epsilon(1e-4)
     assert 0.97 * one < other <= one * (1 + 1e-3)
 

@@ -77,10 +77,14 @@ def draw(rng, kind):
     return li.Run(
         n=n,
         steps=steps,
-        step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(float(etas[0])),
+        step_size=li.StepSchedule(tuple(map(float, etas)))
+        if varied
+        else li.Constant(float(etas[0])),
         noise=li.GradientNoise(tuple(map(float, stds)) if varied else float(stds[0])),
         batching=batching,
-        start=li.GaussianStart(float(rng.uniform(0.1, 2))) if rng.random() < 0.3 else li.Fixed(),
+        start=li.GaussianStart(float(rng.uniform(0.1, 2)))
+        if rng.random() < 0.3
+        else li.FixedStart(),
         adjacency="add-remove" if kind == "Poisson" and rng.random() < 0.3 else adjacency,
     )
 

@@ -71,7 +71,7 @@ def draw(rng):
         size,
         n,
         strong=float(rng.choice([0.0, 0.4, 1.0])),
-        step_size=li.Constant(float(etas[0])) if same else li.Steps(tuple(map(float, etas))),
+        step_size=li.Constant(float(etas[0])) if same else li.StepSchedule(tuple(map(float, etas))),
         noise=li.GradientNoise(float(stds[0]) if len(set(stds)) == 1 else tuple(map(float, stds))),
     )
 
@@ -406,7 +406,7 @@ def test_only_the_short_block_has_less_curvature():
         "as near as searches end"
     )
     assert found.curves[1].epsilon(1e-5) < 0.95 * found.curves[0].epsilon(1e-5)
-    listed = replace(run, step_size=li.Steps((0.5,) * 30))
+    listed = replace(run, step_size=li.StepSchedule((0.5,) * 30))
     assert curve_of(listed).epsilon(1e-5) == pytest.approx(found.curves[1].epsilon(1e-5), rel=1e-12)
     silent = curve_of(replace(run, noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-5) == math.inf

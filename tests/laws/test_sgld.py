@@ -36,14 +36,14 @@ def draw(rng, *, gibbs, most=40):
     elif kind == 1:
         schedule = li.InverseDecay(1 / (2 * eta), strong)
     else:
-        schedule = li.Steps(tuple(map(float, rng.uniform(0.05, 1, steps) * eta)))
+        schedule = li.StepSchedule(tuple(map(float, rng.uniform(0.05, 1, steps) * eta)))
     sigma = float(rng.uniform(0.1, 1))
     run = li.Run(
         n=int(rng.integers(1, 30)),
         steps=steps,
         step_size=schedule,
         noise=li.Langevin(sigma),
-        start=li.GaussianStart(math.sqrt(2 * sigma**2 / strong)) if gibbs else li.Fixed(),
+        start=li.GaussianStart(math.sqrt(2 * sigma**2 / strong)) if gibbs else li.FixedStart(),
         adjacency=str(rng.choice(["zero-out", "replace-one"])),
         loss=li.KnownConstants(
             li.LossFacts(lipschitz=float(rng.uniform(0.5, 3)), smooth=smooth, strong=strong)
@@ -112,7 +112,7 @@ def test_schedules_that_do_not_decay_and_maps_that_forget():
     forgets = replace(flat, step_size=li.Constant(0.5), loss=loss)
     exact = 0.7 / 9 * 0.5 / (0.3 * math.sqrt(2 * 0.5))
     assert applied("sgld-strongly-convex-batch", forgets).mu == pytest.approx(exact, rel=1e-9)
-    varied = replace(forgets, step_size=li.Steps((0.1, *[0.5] * 39)))
+    varied = replace(forgets, step_size=li.StepSchedule((0.1, *[0.5] * 39)))
     assert applied("sgld-strongly-convex-batch", varied).mu == pytest.approx(exact, rel=1e-9)
 
 
@@ -134,13 +134,15 @@ def test_the_longest_step_decides():
     run = li.Run(
         n=9,
         steps=3,
-        step_size=li.Steps((0.1, 1.9, 0.1)),
+        step_size=li.StepSchedule((0.1, 1.9, 0.1)),
         noise=li.Langevin(0.3),
         start=start,
         loss=loss,
     )
     assert applied("sgld-strongly-convex", run).epsilon(1e-5) < math.inf
-    longer = match(TABLE["sgld-strongly-convex"], replace(run, step_size=li.Steps((0.1, 2.1, 0.1))))
+    longer = match(
+        TABLE["sgld-strongly-convex"], replace(run, step_size=li.StepSchedule((0.1, 2.1, 0.1)))
+    )
     assert isinstance(longer, Fails) and longer.reasons == (
         "the step size 2.1 must lie below 1/smooth = 2",
     )
@@ -236,7 +238,7 @@ def test_long_schedules():
     base = dict(n=100, noise=li.Langevin(0.5), loss=loss)
     decaying = [li.Run(steps=k, step_size=li.InverseDecay(1.0, 0.01), **base) for k in (1000, 3000)]
     for run in decaying:
-        by_steps = replace(run, step_size=li.Steps(run.step_sizes))
+        by_steps = replace(run, step_size=li.StepSchedule(run.step_sizes))
         for name in ("sgld-strongly-convex-batch",):
             assert applied(name, run).mu == pytest.approx(applied(name, by_steps).mu, rel=1e-12)
         whole, true = run.total_time, by_steps.total_time
@@ -247,7 +249,7 @@ def test_long_schedules():
         assert paper < true, "the corollary's closed form counts the steps from 1"
     assert replace(decaying[0], steps=1).total_time == 0.5
     constant = replace(decaying[0], step_size=li.Constant(1e-9), steps=50)
-    slow = replace(constant, step_size=li.Steps((1e-9,) * 50))
+    slow = replace(constant, step_size=li.StepSchedule((1e-9,) * 50))
     mus = [applied("sgld-strongly-convex-batch", run).mu for run in (constant, slow)]
     # R_0 rounds to 1, and 1 - R_0 must not become 0
     assert mus[0] == pytest.approx(mus[1], rel=1e-9) and mus[0] == pytest.approx(

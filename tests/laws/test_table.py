@@ -44,7 +44,7 @@ def draw(rng, batching):
     kind = rng.integers(4)
     schedule = li.Constant(eta) if kind < 2 else li.InverseDecay(1 / (2 * eta), abs(lowest))
     if kind == 3:
-        schedule = li.Steps(tuple(map(float, rng.uniform(0.1, 1, steps) * eta)))
+        schedule = li.StepSchedule(tuple(map(float, rng.uniform(0.1, 1, steps) * eta)))
     sigma = float(rng.uniform(0.1, 1))
     noise = [
         li.Langevin(sigma),
@@ -60,7 +60,7 @@ def draw(rng, batching):
         step_size=schedule,
         noise=noise[0] if rng.random() < 0.6 else noise[int(rng.integers(1, 3))],
         batching=batching(b),
-        start=gibbs if rng.random() < 0.5 else li.Fixed(),
+        start=gibbs if rng.random() < 0.5 else li.FixedStart(),
         adjacency=str(rng.choice(["zero-out", "replace-one"])),
         loss=loss(float(rng.uniform(0.5, 3)), smooth, lowest, rng),
     )
@@ -109,7 +109,7 @@ def test_blocks_in_public_order():
                 tight[name] += curve.mu <= mu * (1 + 1e-9)
             else:
                 assert curve.delta(1.0) >= Gdp(mu).delta(1.0) * (1 - 1e-9)
-    starts = li.Fixed(), li.GaussianStart(math.sqrt(0.5))
+    starts = li.FixedStart(), li.GaussianStart(math.sqrt(0.5))
     wanted = about(li.FullBatch, li.Cyclic, starts=starts, strong=1.0)
     assert {name for name in UPPER if met[name] >= 20} == wanted, met
     assert (
@@ -133,7 +133,7 @@ def test_a_short_block_is_followed_on_its_own():
                 exact(run, curvatures, place) <= bound <= 1.4 * exact(run, curvatures, place)
                 or bound == 0
             )
-        listed = replace(run, step_size=li.Steps((0.3,) * steps))
+        listed = replace(run, step_size=li.StepSchedule((0.3,) * steps))
         assert place_mus(listed) == pytest.approx(place_mus(run), rel=1e-12)
     permuted = replace(run, batching=li.Permuted(5))
     assert (place_mus(permuted) == place_mus(run)).all()
@@ -226,7 +226,7 @@ def test_batches_drawn_afresh():
         run, hessians = draw(rng, li.FixedSize)
         run = (
             replace(run, steps=min(run.steps, 6))
-            if not isinstance(run.step_size, li.Steps) and run.constant
+            if not isinstance(run.step_size, li.StepSchedule) and run.constant
             else run
         )
         if run.steps > 6:
@@ -266,7 +266,7 @@ def changed(run, rng):
     }
     more = {"sensitivity": given["sensitivity"] * 1.7}
     yield "sensitivity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | more)))
-    if run.start == li.Fixed():
+    if run.start == li.FixedStart():
         match run.noise:
             case li.Langevin(sigma):
                 yield "noise", replace(run, noise=li.Langevin(sigma / 1.7))
@@ -341,7 +341,7 @@ def test_every_upper_bound_is_monotone():
     """Less noise, more sensitivity, less curvature, more steps, a larger domain, fewer records: no
     smaller bound."""
     rng, met = np.random.default_rng(75), Counter()
-    starts = li.Fixed(), li.GaussianStart(math.sqrt(0.5))
+    starts = li.FixedStart(), li.GaussianStart(math.sqrt(0.5))
     domains = li.domains.Everywhere(), li.domains.Ball(1.0)
     listed = li.FullBatch, li.Cyclic, li.Permuted, li.Reshuffled
     # sampled batches, which take longer, have files of their own

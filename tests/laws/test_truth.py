@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.run.facts import find_fact, mint
 from lastiterate.run.losses import loss_from_facts
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Broken, Fails, match
+from lastiterate.theorems.theorem import Applies, Fails, Violated, match
 from oracles.drawn import applied
 from oracles.gaussian import exact_mu, hidden_place_delta
 from tiers import size
@@ -49,7 +49,7 @@ def draw(rng, *, batched=True, langevin=False):
     run = li.Run(
         n=n,
         steps=steps,
-        step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(eta),
+        step_size=li.StepSchedule(tuple(map(float, etas))) if varied else li.Constant(eta),
         noise=noise,
         batching=li.FullBatch() if b == n else li.Cyclic(b),
         loss=li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
@@ -170,7 +170,7 @@ SCALED = li.KnownConstants(li.LossFacts(sensitivity=1.0, lipschitz=1.0, smooth=1
 """A loss that a noise multiplier is a multiple of something for."""
 NEEDS = {
     "correlated_noise": {"noise": li.Correlated(1.0, 2), "loss": SCALED},
-    "fixed_start": {"start": li.Fixed()},
+    "fixed_start": {"start": li.FixedStart()},
     "secret_blocks": {"batching": li.Permuted(10)},
     "sampled_batches": {"batching": li.FixedSize(10)},
     "bounded_domain": {"domain": li.domains.Ball(1.0)},
@@ -185,7 +185,7 @@ NEEDS = {
         "noise": li.NoiseMultiplier(1.0),
         "method": li.ObjectivePerturbation(6),
         "loss": li.Logistic(ridge=0.1),
-        "start": li.Fixed(),
+        "start": li.FixedStart(),
     },
     "snapshots_taken": {
         "noise": li.NoiseMultiplier(1.0),
@@ -239,7 +239,7 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
         change = change | {"loss": SCALED}
     run = li.Run(**good | change)
     fails = {
-        asked.name for asked in TABLE[theorem].assumptions if isinstance(asked.check(run), Broken)
+        asked.name for asked in TABLE[theorem].assumptions if isinstance(asked.check(run), Violated)
     }
     assert assumption.name in fails and fails <= {assumption.name} | IMPLIES.get(
         f"{theorem}: {assumption.name}", IMPLIES.get(assumption.name, set())

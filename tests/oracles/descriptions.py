@@ -18,7 +18,7 @@ from lastiterate.run.preprocessing import (
     UnitRows,
 )
 from lastiterate.run.run import DESCRIPTIONS
-from lastiterate.run.step_sizes import Fixed, RelativeToSmooth
+from lastiterate.run.step_sizes import FixedStart, RelativeToSmooth
 
 BASE = li.Run(n=100, steps=3, step_size=0.1, noise=li.GradientNoise(0.2), clip=1.0)
 
@@ -27,7 +27,7 @@ PARTS: dict[type, Any] = {
     for part in (
         li.Constant(0.1),
         li.InverseDecay(2.0, 0.1),
-        li.Steps((0.1, 0.2, 0.3)),
+        li.StepSchedule((0.1, 0.2, 0.3)),
         RelativeToSmooth(1.5),
         li.StableSteps((0.3, 0.2, 0.1)),
         li.GradientNoise((0.1, 0.2, 0.3)),
@@ -50,7 +50,7 @@ PARTS: dict[type, Any] = {
         penalties.ElasticNet(0.1, 0.2),
         penalties.GroupLasso(0.1, 1),
         penalties.NuclearNorm(0.1),
-        Fixed(),
+        FixedStart(),
         li.GaussianStart(0.5),
         li.Nesterov(),
         li.HeavyBall(0.9),

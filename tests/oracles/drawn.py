@@ -31,7 +31,7 @@ def applied(name, run):
     return found.bound
 
 
-EVERYWHERE, FIXED = li.domains.Everywhere(), li.Fixed()
+EVERYWHERE, FIXED = li.domains.Everywhere(), li.FixedStart()
 
 
 def about(*kinds, domain=EVERYWHERE, starts=(FIXED,), strong=0.5):
@@ -138,13 +138,13 @@ def draw(kind, rng):
         run = li.Run(
             n=n,
             steps=steps,
-            step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(top),
+            step_size=li.StepSchedule(tuple(map(float, etas))) if varied else li.Constant(top),
             noise=noise,
             batching=batching(kind, rng, n),
             loss=li.KnownConstants(facts),
             start=li.GaussianStart(float(rng.uniform(0.1, 2)))
             if rng.random() < 0.3
-            else li.Fixed(),
+            else li.FixedStart(),
             adjacency=adjacency,
         )
         if ways(run) <= MOST_WAYS:

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import lastiterate as li
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.predicted_risk import MARGIN, public_slope, slope_of
 from lastiterate.planning.task import Task
 
@@ -40,7 +40,7 @@ def test_what_is_not_clipped_is_not_steep() -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_too_few_records_get_a_public_factor_and_more_are_measured(classes: int) -> None:
     def found(n: int, calibrated: bool = True) -> object:
-        asked = Asked(Task(n, 5, classes, calibrated=calibrated), 1.0, 1e-5, "zero-out", 60.0)
+        asked = PlanRequest(Task(n, 5, classes, calibrated=calibrated), 1.0, 1e-5, "zero-out", 60.0)
         return asked.with_calibration(replace(asked.empty, clip=asked.clip)).probability_calibration
 
     assert found(300) == li.AssumedSlope(slope_of(0.3))

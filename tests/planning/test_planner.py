@@ -17,7 +17,7 @@ from lastiterate.accounting.explain import composition_epsilon, explain_gain
 from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
 from lastiterate.planning.predicted_risk import (
     Reference,
@@ -31,7 +31,7 @@ from lastiterate.planning.whitened_families import allocation, block_count
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
-FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
+FALLING = li.StepSchedule(tuple(2.0 - k / 10 for k in range(12)))
 RUNS = {
     "constant": {"step_size": li.Constant(1.5)},
     "too long a step": {"step_size": li.Constant(9.0)},
@@ -172,7 +172,7 @@ def test_no_mean_is_released_where_it_would_be_noise() -> None:
     """The length of its noise is at most half the norm of rows: with 113 records just less, with
     111 just more."""
     for n, mean in ((113, True), (111, False)):
-        asked = Asked(Task(n, 5, 2, 7.0), 0.5, 1e-5, "zero-out", 20.0)
+        asked = PlanRequest(Task(n, 5, 2, 7.0), 0.5, 1e-5, "zero-out", 20.0)
         noise = 1.01 / (asked.mu * math.sqrt(0.08)) * math.sqrt(5) / n
         assert abs(noise - 0.5) < 0.01 and (noise <= 0.5) == mean
         assert asked.loss.row_norm == 0.25 * 7.0
@@ -340,7 +340,7 @@ def test_less_privacy_is_predicted_to_cost_less() -> None:
 @pytest.mark.parametrize(("classes", "features"), [(10, 64), (0, 10)])
 def test_what_is_learnt_is_a_part_of_what_weights_of_zero_miss(classes: int, features: int) -> None:
     task = Task(800, features, classes, math.sqrt(features))
-    asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
+    asked = PlanRequest(task, 1.0, 1e-5, "zero-out", 60.0)
     still = replace(asked.empty, step_size=li.Constant(1e-12), noise=li.NoiseMultiplier(1e-12))
     assert predict_risk(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), (
         "but for groups"
@@ -396,7 +396,9 @@ def test_long_runs_are_weighed_against_fewer_passes() -> None:
     takes seconds."""
     task = Task(60_000, 784, 10, 28.0)
     found = {
-        epsilon: best_of(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "allocation", allocation)
+        epsilon: best_of(
+            PlanRequest(task, epsilon, 1e-5, "zero-out", 60.0), "allocation", allocation
+        )
         for epsilon in (1.0, 8.0)
     }
     runs = {epsilon: cast(Plan, best).certificate.run for epsilon, best in found.items()}

@@ -12,11 +12,11 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError, TimeWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.presets import ALGORITHMS, INEXACT, describe_algorithm
 from lastiterate.planning.task import Task
 from lastiterate.release.linear_plans import plan_run
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.report.charts import chart_steps
 from lastiterate.run.facts import FLOAT_SLACK
 from tiers import unless
@@ -39,7 +39,7 @@ BATCHES = {
 
 
 def asked(n=200, classes=2, epsilon=2.0, adjacency="zero-out"):
-    return Asked(Task(n, 5, classes, 2.0), epsilon, 1e-5, adjacency, 60.0)
+    return PlanRequest(Task(n, 5, classes, 2.0), epsilon, 1e-5, adjacency, 60.0)
 
 
 def run_for(name, n=200, classes=2, **more):
@@ -91,7 +91,7 @@ def test_steps_of_one_record_fall_at_any_budget(epsilon):
     """A ridge for the noise of the minimiser alone shrinks with the budget, until the steps never
     fall."""
     task = Task(60_000, 784, 10, 28.0)
-    run = describe_algorithm(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
+    run = describe_algorithm(PlanRequest(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
     sizes = run.step_sizes
     assert run.steps == 40_000 and sizes[-1] < 0.02 * sizes[0]
 
@@ -133,7 +133,7 @@ def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
     task, one_by_one = Task(600, 8, 2), Algorithm("correlated-sgd", li.Cyclic(1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asked = Order(data=None, budget=Budget(1.0), algorithm=one_by_one)
+        asked = TrainingRequest(data=None, budget=Budget(1.0), algorithm=one_by_one)
         found, hurried = plan_run(asked, task), replace(asked, budget=Budget(1.0, time_budget=0.1))
         again = replace(hurried, algorithm=Algorithm(run=found.certificate.run))
         assert plan_run(again, task).certificate.run.steps == 12_000
@@ -208,7 +208,7 @@ def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
         describe_algorithm(asked(adjacency="replace-one"), "objective-perturbation")
     with pytest.raises(InputError, match="rows_per_unit must be 1"):
         describe_algorithm(
-            Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0),
+            PlanRequest(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0),
             "objective-perturbation",
         )
     for epsilon in (1e-4, 1e3):

@@ -11,7 +11,7 @@ import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
 from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.predicted_risk import filter_response
 from lastiterate.planning.presets import describe_algorithm
@@ -124,7 +124,7 @@ def variance_of_step(run, k, curvature):
 
 
 def test_the_planner_takes_the_best_of_the_strategies():
-    asked = Asked(Task(50_000, 128, 10), 1.0, 1e-5, "zero-out", 60.0)
+    asked = PlanRequest(Task(50_000, 128, 10), 1.0, 1e-5, "zero-out", 60.0)
     run = make_correlated_run(asked, li.Cyclic(2500), 20)
     risks = {
         power: asked.risk(
@@ -151,7 +151,7 @@ def scale(power, run):
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_the_named_algorithm_keeps_its_budget(adjacency):
-    asked = Asked(Task(5000, 20, 3), 1.0, 1e-5, adjacency, 60.0)
+    asked = PlanRequest(Task(5000, 20, 3), 1.0, 1e-5, adjacency, 60.0)
     for batching in (None, li.FullBatch(), li.Permuted(250), li.BallsInBins(250)):
         run = describe_algorithm(asked, "correlated-sgd", batching=batching)
         certificate = li.calibrate(run, epsilon=1.0, delta=1e-5)

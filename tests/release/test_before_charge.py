@@ -13,7 +13,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.data_file import open_file
 from lastiterate.release.file_training import fit_file, tune_file
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.release.tuning import law_of
 
 N = 400
@@ -99,7 +99,7 @@ def open_form(path, schema, **how):
 
 def fit(path, schema, book, **more):
     return fit_file(
-        Order(
+        TrainingRequest(
             data=str(path),
             schema=schema,
             budget=Budget(1.0, 1e-5),
@@ -124,7 +124,7 @@ def test_a_footer_that_contradicts_the_schema_costs_nothing(
     if not changed:
         with pytest.raises(InputError, match=words):
             tune_file(
-                Order(
+                TrainingRequest(
                     data=str(tmp_path / "t.parquet"),
                     budget=Budget(1.0, 1e-5),
                     schema=schema_of(changed),

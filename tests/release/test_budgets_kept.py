@@ -17,7 +17,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import posterior, tuning, unlearning
 from lastiterate.release.file_training import fit_file, tune_file
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import theorem as theorem_module
 
@@ -82,13 +82,15 @@ TRAININGS = {
 CHEAP = Algorithm("noisy-gd")
 FILES = {
     "a file": lambda: fit_file(
-        Order(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain")
+        TrainingRequest(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain")
     ),
     "a posterior of a file": lambda: fit_file(
-        Order(data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"), model="posterior-sample")
+        TrainingRequest(
+            data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"), model="posterior-sample"
+        )
     ),
     "a tuned file": lambda: tune_file(
-        Order(data="digits", budget=Budget(1.0, 1e-6), features="plain"),
+        TrainingRequest(data="digits", budget=Budget(1.0, 1e-6), features="plain"),
         algorithms=(CHEAP, Algorithm("permuted-sgd")),
         law=tuning.law_of(6.0),
     ),

@@ -25,9 +25,9 @@ from lastiterate.release import composition_reminder, data_file, file_training, 
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish, run_release
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Labels
-from lastiterate.release.training_request import Algorithm, Budget, Order, Unread
+from lastiterate.release.training_request import Algorithm, Budget, LazyRecords, TrainingRequest
 from lastiterate.run.noisy_counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
@@ -121,7 +121,7 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=renyi, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
         file_training.fit_file(
-            Order(
+            TrainingRequest(
                 data="iris",
                 budget=Budget(8.0, 1e-5),
                 algorithm=Algorithm("noisy-gd"),
@@ -220,7 +220,7 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(
         )
         return run_release(
             LINEAR,
-            Order(
+            TrainingRequest(
                 proof=certificate,
                 data=(rows, y),
                 delta=1e-6,
@@ -313,7 +313,7 @@ def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(
     ).exists()
 
 
-def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
+def ordered(before: Callable[[], None], **asked: Any) -> ReleasedModel:
     """``train`` on records that are read when they are paid for, and do something else ``before``."""
     charging = make_charging(
         ledger=asked["ledger"],
@@ -330,9 +330,9 @@ def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
     certificate = li.calibrate(RUN, epsilon=asked["epsilon"], delta=asked["delta"])
     return finish(
         LINEAR,
-        Order(
+        TrainingRequest(
             proof=certificate,
-            data=Unread(read),
+            data=LazyRecords(read),
             delta=asked["delta"],
             charging=charging,
         ),

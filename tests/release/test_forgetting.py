@@ -169,7 +169,7 @@ def test_plans_follow_public_numbers_alone():
     assert few.run.start.std < many.run.start.std / 500 and few.passes <= many.passes
     assert few.certificate.certifies(1.0, 1e-6) and few.everybody_else() is None
     assert few.excess <= unlearning_plans.GOOD and few.retraining is not None
-    quiet = replace(few.run, start=li.Fixed())
+    quiet = replace(few.run, start=li.FixedStart())
     std = least_noise(exactly, (), 1, quiet, 1.0, 1e-6)
     assert (
         not Unlearning(

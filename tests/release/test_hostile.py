@@ -13,7 +13,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.release.file_training import fit_file
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short
 from tiers import size
@@ -35,8 +35,8 @@ def fitted(home):
     network = li.Run(n=40, steps=2, step_size=0.1, clip=1.0)
     models = {
         "linear": li.train(RUN, (X, Y), epsilon=5.0),
-        "file": fit_file(Order(data="iris", budget=Budget(3.0, time_budget=2.0))).model,
-        "sample": fit_file(Order(data="diabetes", budget=Budget(5.0), model="bayes-linear")).model,
+        "file": fit_file(TrainingRequest(data="iris", budget=Budget(3.0, time_budget=2.0))).model,
+        "sample": fit_file(TrainingRequest(data="diabetes", budget=Budget(5.0), model="bayes-linear")).model,
         "network": li.train(network, (X,), model={"w": np.zeros(2), "b": [np.zeros(1)]}, epsilon=5.0,
                             loss=lambda p, x: (p["w"] @ x + p["b"][0][0]) ** 2),
     }  # fmt: skip

@@ -19,7 +19,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.file_training import fit_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load, verify
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.release.units import UnitLoss, Units, select_unit_rows, units_as_records
 from lastiterate.torch import PerUnit
 
@@ -34,7 +34,7 @@ def written(path, second):
 
 
 def fitted(path, **more):
-    return fit_file(Order(data=path, schema=SCHEMA, budget=Budget(1.0, 1e-5), **more))
+    return fit_file(TrainingRequest(data=path, schema=SCHEMA, budget=Budget(1.0, 1e-5), **more))
 
 
 def test_features_are_chosen_by_the_number_of_units(tmp_path):
@@ -225,7 +225,7 @@ def test_the_card_says_how_many_rows_are_used_or_how_to_protect_persons(
 
     from lastiterate.cli.tables import show_model
 
-    order = Order(
+    order = TrainingRequest(
         data=written(tmp_path / "a.csv", 10),
         schema=Schema((Id("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y"),
         budget=Budget(1.0, 1e-5),

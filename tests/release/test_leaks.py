@@ -30,7 +30,7 @@ from lastiterate.release import (
     linear_model,
     signatures,
 )
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 
 SCHEMA = """
 target = "outcome"
@@ -280,7 +280,7 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     with pytest.raises(li.InputError) as error:
         schema = li.data.Schema.read(tmp_path / "s.toml")
         file_training.fit_file(
-            Order(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema)
+            TrainingRequest(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema)
         )
     assert SECRET[:6] not in said_about(error.value)
     assert not (tmp_path / "m").exists()

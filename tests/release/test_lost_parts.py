@@ -29,7 +29,7 @@ from lastiterate.release import composition_reminder, posterior, tuning
 from lastiterate.release.model_kinds import SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels, Range
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import TrainingRequest
 from lastiterate.run.validation import check_kept
 
 RUN = li.Run(
@@ -68,7 +68,7 @@ CALLS = {
     ),
     "planned posterior": lambda bad: run_release(
         SAMPLED,
-        Order(
+        TrainingRequest(
             proof=SAMPLE,
             data=(bad, Y),
             delta=1e-5,
@@ -202,7 +202,7 @@ SEEDED = {
     "module, exact": lambda x, seed: _module(x, seed=seed, secure_noise=True),
     "search": lambda x, seed: run_release(
         SELECTED,
-        Order(
+        TrainingRequest(
             proof=SEARCH,
             data=(x, Y),
             delta=1e-5,

@@ -15,7 +15,7 @@ from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bund
 from lastiterate.errors import InputError
 from lastiterate.release.file_training import fit_file, prediction_rows
 from lastiterate.release.posterior import GUESSES, plan_sample, sample_model, with_constant
-from lastiterate.release.training_request import Budget, Order
+from lastiterate.release.training_request import Budget, TrainingRequest
 
 SCHEMA = """
 target = "y"
@@ -48,7 +48,7 @@ def files(tmp_path):
 def fitted(files):
     schema = Schema.read(files / "schema.toml")
     return fit_file(
-        Order(
+        TrainingRequest(
             data=str(files / "data.csv"),
             budget=Budget(8.0, 1e-6),
             schema=schema,

@@ -14,7 +14,7 @@ from lastiterate.data.columns import Date, Words
 from lastiterate.errors import InputError
 from lastiterate.release.file_training import PublicScores, fit_file, prediction_rows
 from lastiterate.release.score_meaning import Labels
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 
 NO_YES = Labels(("no", "yes"))
 
@@ -98,7 +98,7 @@ def shown(result, capsys):
 def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, each, more, hint):
     path = write(tmp_path / "a.csv", each)
     result = fit_file(
-        Order(
+        TrainingRequest(
             data=path,
             schema=SCHEMA,
             budget=Budget(1.0),
@@ -123,7 +123,7 @@ def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, ea
 
 def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, capsys):
     """Neither scores nor shares of classes: those of the training records are private."""
-    order = Order(
+    order = TrainingRequest(
         data=write(tmp_path / "a.csv", 25),
         schema=SCHEMA,
         budget=Budget(1.0),
@@ -154,7 +154,7 @@ def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
     ):
         columns = tuple(fields[name] if name in kept else Ignore(name) for name in ("age", "note"))
         schema = Schema(columns, classes=("no", "yes"), target="ill")
-        order = Order(data=str(path), schema=schema, budget=Budget(1.0), **more)
+        order = TrainingRequest(data=str(path), schema=schema, budget=Budget(1.0), **more)
         card = shown(fit_file(order), capsys)
         assert "in 256 numbers" in card and (words is None or words in card)
         assert ("columns; if note" in card) == (words is not None)
@@ -163,7 +163,9 @@ def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
 @pytest.mark.parametrize("features", ["auto", "plain"])
 def test_rare_classes_are_better_off_with_few_columns(tmp_path, capsys, features):
     path = write(tmp_path / "a.csv", 25)
-    order = Order(data=path, schema=SCHEMA, budget=Budget(1.0), test=path, features=features)
+    order = TrainingRequest(
+        data=path, schema=SCHEMA, budget=Budget(1.0), test=path, features=features
+    )
     card = shown(fit_file(order), capsys)
     assert "rare classes" in card and ("--features plain" in card) == (features == "auto")
 
@@ -174,7 +176,7 @@ def test_text_needs_a_map_also_where_columns_are_few(tmp_path, capsys):
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["age,ill,note", *rows]) + "\n")
     schema = Schema((Numeric("age", 0, 100), Words("note")), classes=("no", "yes"), target="ill")
-    order = Order(data=str(path), schema=schema, budget=Budget(1.0), test=str(path))
+    order = TrainingRequest(data=str(path), schema=schema, budget=Budget(1.0), test=str(path))
     card = shown(fit_file(order), capsys)
     assert "--features words has fewer columns" in card and "--features plain" not in card
     fit_file(replace(order, features="words"))
@@ -187,7 +189,7 @@ def test_remedies_name_the_file_that_can_be_mended(tmp_path):
     good.write_text("\n".join(["day,ill", *days]) + "\n")
     bad.write_text(good.read_text().replace("2026-01-05", "05.01.2026"))
     schema = Schema((Date("day", "2026-01-01", "2026-12-31"),), classes=("no", "yes"), target="ill")
-    order = Order(
+    order = TrainingRequest(
         data=str(good), schema=schema, budget=Budget(1.0), algorithm=Algorithm("noisy-gd")
     )
     model = fit_file(order).model

@@ -31,7 +31,7 @@ from lastiterate.release.noisy_accuracy import (
 )
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import TrainingRequest
 from lastiterate.report.guarantee_section import answers
 from lastiterate.report.guideline_sheets import cyclonedx
 from lastiterate.report.subject import read
@@ -119,7 +119,7 @@ def test_several_processes_release_one_count(monkeypatch):
     def counted():
         return run_release(
             LINEAR,
-            Order(
+            TrainingRequest(
                 proof=certificate,
                 data=(X, Y),
                 delta=DELTA,

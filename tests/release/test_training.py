@@ -21,7 +21,7 @@ from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.release import composition_reminder, model_kinds, network_model
 from lastiterate.release.folder import sha256
-from lastiterate.release.model_kinds import Kind, register
+from lastiterate.release.model_kinds import ModelKind, register
 from lastiterate.release.pipeline import SEED
 
 RNG = np.random.default_rng(3)
@@ -183,7 +183,7 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
         fit=lambda order, key: [seen.append(order), fitted][1],
     )
     monkeypatch.setitem(__import__("sys").modules, "another_package", home)
-    register(Kind("module", "another_package"))
+    register(ModelKind("module", "another_package"))
     li.train(NETWORK, data, model=Module(), loss=loss, epsilon=1.0, seed=4, microbatch=2)
     (order,) = seen
     assert (
@@ -191,9 +191,9 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
         and order.loss is loss
         and (order.seed, order.microbatch) == (4, 2)
     )
-    register(Kind("module", "another_package"))
+    register(ModelKind("module", "another_package"))
     with pytest.raises(InputError, match="name of its own"):
-        register(Kind("linear", "another_package"))
+        register(ModelKind("linear", "another_package"))
 
 
 def test_linear_models_travel(linear, tmp_path):

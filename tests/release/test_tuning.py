@@ -25,7 +25,7 @@ from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels, Range
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import TrainingRequest
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, plan_candidates
 from lastiterate.run.preprocessing import SquareRoots
 from oracles.number_of_runs import masses_of
@@ -53,7 +53,7 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
     return run_release(
         SELECTED,
-        Order(
+        TrainingRequest(
             proof=certificate,
             data=records(),
             delta=1e-5,

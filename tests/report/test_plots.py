@@ -123,7 +123,7 @@ def test_a_theorem_in_front(tmp_path):
 def test_schedules_of_a_fixed_length_have_no_picture(tmp_path):
     run = replace(TABLE["composition-gdp"].example, steps=3)
     for change in (
-        {"step_size": li.Steps((0.1, 0.1, 0.1))},
+        {"step_size": li.StepSchedule((0.1, 0.1, 0.1))},
         {"noise": li.GradientNoise((1.0, 1.0, 1.0))},
     ):
         with pytest.raises(InputError, match="any number of steps"):

@@ -26,7 +26,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.release.folder import format_manifest
 from lastiterate.report import charts, execution_section, guarantee_section, page
-from lastiterate.report.subject import Subject, read
+from lastiterate.report.subject import ReportSource, read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 
@@ -353,7 +353,7 @@ def test_who_bounded_the_rows_of_a_unit_has_one_wording(unit, first, caveat):
     certificate = replace(li.account(run), unit=unit.get("name", ""))
     text = certificate.to_json(1e-5)
     checked = li.Certificate.check(json.loads(text))
-    subject = Subject("m", json.loads(text), text, checked, certificate)
+    subject = ReportSource("m", json.loads(text), text, checked, certificate)
     made = page.page(subject)
     assert rows_of(made)["Protects"].startswith(first)
     assert rows_of(made)["Protects"].endswith("the number of records is public")

@@ -48,7 +48,7 @@ def test_numbers_of_numpy_are_stored_as_built_in_ones(value):
 def test_a_number_or_several_are_step_sizes():
     assert replace(BASE, step_size=1).step_size == li.Constant(1.0)
     for given in ((0.1, 0.2, 0.3), [0.1, 0.2, 0.3], np.array([0.1, 0.2, 0.3])):
-        assert replace(BASE, step_size=given).step_size == li.Steps((0.1, 0.2, 0.3))
+        assert replace(BASE, step_size=given).step_size == li.StepSchedule((0.1, 0.2, 0.3))
     for bad in (True, "0.1", {0.1}, ("0.1", 1, 1), (0.1, True, 0.2), np.ones((3, 1)), None, 1j):
         with pytest.raises(InputError, match="step_size"):
             replace(BASE, step_size=bad)

@@ -19,7 +19,7 @@ RUNS = [
     li.Run(
         n=100,
         steps=3,
-        step_size=li.Steps((0.1, 0.2, 0.3)),
+        step_size=li.StepSchedule((0.1, 0.2, 0.3)),
         noise=li.GradientNoise((0.1, 0.2, 0.3)),
         batching=li.Cyclic(30),
         domain=li.domains.Ball(2.0),
@@ -215,7 +215,11 @@ def test_noise_conventions():
 
 
 def test_print_cuts_long_lists_of_numbers_short():
-    run = replace(RUNS[0], steps=1000, step_size=li.Steps(tuple(1 / (k + 3) for k in range(1000))))
+    run = replace(
+        RUNS[0], steps=1000, step_size=li.StepSchedule(tuple(1 / (k + 3) for k in range(1000)))
+    )
     assert len(str(run)) < 700 < 10_000 < len(repr(run))
-    assert "Steps(values=(0.3333333333333333, 0.25, 0.2, ..., 0.000998003992015968))" in str(run)
+    assert "StepSchedule(values=(0.3333333333333333, 0.25, 0.2, ..., 0.000998003992015968))" in str(
+        run
+    )
     assert str(RUNS[1]) == repr(RUNS[1]), "short lists are shown"

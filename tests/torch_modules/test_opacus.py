@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch import OpacusAccountant, describe
-from lastiterate.torch.accountant import Drawn, describe_loader, full_curve, poisson_curve
+from lastiterate.torch.accountant import LoaderBatching, describe_loader, full_curve, poisson_curve
 
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed")
 
@@ -593,7 +593,7 @@ def test_what_the_refusals_of_samplers_name_is_taken():
     data = torch.utils.data.TensorDataset(torch.randn(N, 3))
     for given, n in ((data, N), (torch.utils.data.Subset(data, range(30)), 30)):
         loader = torch.utils.data.DataLoader(given, batch_size=5, shuffle=True)
-        assert describe_loader(loader) == Drawn(li.Reshuffled(5), n, n // 5)
+        assert describe_loader(loader) == LoaderBatching(li.Reshuffled(5), n, n // 5)
     with pytest.raises(InputError, match=r"numbered items.*'Stream'; a stream decides itself"):
         OpacusAccountant().watch(torch.utils.data.DataLoader(Stream(), batch_size=5))
     with pytest.raises(InputError, match=r"got 'no batches'.*DataLoader"):

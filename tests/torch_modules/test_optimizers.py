@@ -82,7 +82,7 @@ def test_an_optimizer_is_the_rule_of_its_name(update: Any, optimizer: Any, chang
 
 def test_a_schedule_is_that_of_the_run():
     rates = tuple(0.5 / (1 + k) for k in range(PLAIN.steps))
-    ours = train(None, replace(PLAIN, step_size=li.Steps(rates)))
+    ours = train(None, replace(PLAIN, step_size=li.StepSchedule(rates)))
     theirs = train(
         lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 1 / (1 + k))
     )
@@ -101,7 +101,7 @@ def test_a_schedule_is_that_of_the_run():
 )
 def test_a_scheduler_per_epoch_is_stepped_after_every_epoch(batching: Any, epochs: list[int]):
     run = replace(PLAIN, batching=batching)
-    ours = train(None, replace(run, step_size=li.Steps(tuple(0.5 * 0.7**k for k in epochs))))
+    ours = train(None, replace(run, step_size=li.StepSchedule(tuple(0.5 * 0.7**k for k in epochs))))
     theirs = train(PerEpoch(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 1, 0.7)), run)
     assert theirs.certificate.run.optimizer == li.PostProcessing("SGD, StepLR each epoch")
     for name, tensor in ours.state.items():

@@ -13,7 +13,7 @@ from lastiterate.torch import record_gradients
 from lastiterate.torch.gradient_sums import full_precision, to_theta
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameter_contributions import Stored
-from lastiterate.torch.record_gradients import Places
+from lastiterate.torch.record_gradients import ChunkSizes
 from lastiterate.torch.released import exactly
 
 N = 40
@@ -92,7 +92,7 @@ def test_where_places_show_everything_records_come_one_by_one(monkeypatch):
     whole = prepare(RUN, *given)
     single = batch_sum(whole, range(20))
     assert whole.most == 32, "no more records at once than a batch is likely to hold"
-    monkeypatch.setattr(Places, "holds", lambda places, size: False)
+    monkeypatch.setattr(ChunkSizes, "holds", lambda places, size: False)
     prepared = prepare(RUN, *given)
     assert prepared.most == 1 and list(prepared.places.split(3)) == [(1, 1)] * 3
     torch.testing.assert_close(batch_sum(prepared, range(20)), single, atol=1e-5, rtol=1e-5)
@@ -185,19 +185,19 @@ def test_sizes_that_round_otherwise_are_found():
         return {"w": Stored(rows * torch.where(own(rows), bit, 1.0)[:, None])}
 
     def holds(own, sizes=(32,)):
-        places = Places([(lambda records: rounding(own, records), (torch.randn(2, 5),))], 32)
+        places = ChunkSizes([(lambda records: rounding(own, records), (torch.randn(2, 5),))], 32)
         return [places.holds(size) for size in sizes]
 
     assert holds(lambda rows: torch.zeros(len(rows), dtype=torch.bool), (32, 16)) == [True, True]
     assert holds(lambda rows: torch.arange(len(rows)) == 31, (32, 16)) == [False, True]
     assert holds(lambda rows: torch.full((len(rows),), len(rows) < 32), (32, 16)) == [True, False]
     first = torch.randn(2, 5)
-    beside = Places(
+    beside = ChunkSizes(
         [(lambda records: rounding(lambda rows: rows[:, 0] == rows[0, 0], records), (first,))], 4
     )
-    nothing = Places([(lambda records: {"w": Stored(records[0] / 0)}, (first,))], 4)
+    nothing = ChunkSizes([(lambda records: {"w": Stored(records[0] / 0)}, (first,))], 4)
     assert not beside.holds(4) and not nothing.holds(4)
-    uneven = Places(
+    uneven = ChunkSizes(
         [
             (
                 lambda records: rounding(
@@ -209,7 +209,7 @@ def test_sizes_that_round_otherwise_are_found():
         32,
     )
     assert uneven.holds(32) and list(uneven.split(40)) == [(32, 32), (32, 8)]
-    silent = Places(
+    silent = ChunkSizes(
         [(lambda records: {"w": Stored(records[0]), "mask": Stored(0 * records[0])}, (first,))], 4
     )
     assert not silent.holds(4), (
@@ -224,7 +224,7 @@ def test_a_size_is_tried_once_empty_places_have_cost_as_much(monkeypatch):
     def places(overhead):
         monkeypatch.setattr(record_gradients, "OVERHEAD", overhead)
         tried.clear()
-        return Places(
+        return ChunkSizes(
             [
                 (
                     lambda records: tried.append(len(records[0])) or {"w": Stored(records[0])},

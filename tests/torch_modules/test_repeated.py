@@ -17,7 +17,7 @@ from lastiterate.torch import (  # noqa: E402
     module_training,
     recorded_operations,
 )
-from lastiterate.torch.recorded_operations import Repeated  # noqa: E402
+from lastiterate.torch.recorded_operations import RecordedComputation  # noqa: E402
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(0, 3, 40)
@@ -74,9 +74,11 @@ def modules():
 
 @pytest.mark.parametrize("name, module, run", list(modules()), ids=[name for name, *_ in modules()])
 def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatch):
-    made = list[Repeated]()
+    made = list[RecordedComputation]()
     monkeypatch.setattr(
-        module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1]
+        module_training,
+        "RecordedComputation",
+        lambda steps: made.append(RecordedComputation(steps)) or made[-1],
     )
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
     monkeypatch.setattr(recorded_operations, "OFTEN", 100)
@@ -159,7 +161,7 @@ def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, mo
     monkeypatch.setattr(
         recorded_operations, "trace_operations", lambda *_: tried.append(len(calls))
     )
-    again = Repeated(steps)
+    again = RecordedComputation(steps)
     for k in range(60):
         calls.append(k)
         again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(2),))
@@ -171,7 +173,7 @@ def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
     monkeypatch.setattr(
         recorded_operations, "trace_operations", lambda *given: tried.append(len(given[-1][0]))
     )
-    again = Repeated(400)
+    again = RecordedComputation(400)
     for k in range(400):
         again(
             lambda own, held, records: own,

@@ -23,7 +23,7 @@ from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left
-from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
+from lastiterate.theorems.theorem import Applies, Fails, Theorem, Violated, match
 
 
 def upper_theorems() -> tuple[Theorem, ...]:
@@ -113,7 +113,7 @@ class AccountedRun(OneRun):
         lost = released_as_left.check(self.run)
         return (
             Fails((lost.reason,))
-            if isinstance(answer, Applies) and isinstance(lost, Broken)
+            if isinstance(answer, Applies) and isinstance(lost, Violated)
             else answer
         )
 

@@ -12,14 +12,18 @@ from typing import Any, TypeVar, final
 
 from lastiterate.accounting import document, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.certificate_subject import Subject, name_protected, to_unit_name
+from lastiterate.accounting.certificate_subject import (
+    CertificateSubject,
+    name_protected,
+    to_unit_name,
+)
 from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.private_selection import Selection
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.accounting.verification import (
-    Checked,
+    CheckResult,
     differences,
     list_uncompared,
     proper_delta,
@@ -30,7 +34,7 @@ from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
 
-SUBJECTS: dict[str, type[Subject]] = {
+SUBJECTS: dict[str, type[CertificateSubject]] = {
     kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)
 }
 """Kinds of subjects of a written certificate, by the entry that describes them; ``register`` adds
@@ -39,7 +43,7 @@ LATE = {"problem": "lastiterate.bayes.posterior_subject"}
 """Entries whose kind of subject is registered when its module is imported."""
 
 
-Kind = TypeVar("Kind", bound=Subject)
+Kind = TypeVar("Kind", bound=CertificateSubject)
 
 
 def register(kind: type[Kind]) -> type[Kind]:
@@ -127,7 +131,7 @@ class Certificate(Guarantee):
         return cls(SUBJECTS[entry].read(stored), unit=_unit_of(stored))
 
     @classmethod
-    def check(cls, stored: dict[str, Any]) -> Checked:
+    def check(cls, stored: dict[str, Any]) -> CheckResult:
         """Derive a written certificate again and compare every number with the written one.
 
         A certificate that was issued again as a whole cannot be distinguished from an honest one
@@ -147,9 +151,9 @@ class Certificate(Guarantee):
         try:
             replace(fresh, subject=fresh.subject.with_lower_bounds()).check_lower_bounds(delta)
         except NotCertified as contradiction:
-            return Checked((str(contradiction),), stored.get("epsilon"), delta)
+            return CheckResult((str(contradiction),), stored.get("epsilon"), delta)
         described = fresh.subject.describe_unit(fresh.unit)
-        return Checked(
+        return CheckResult(
             tuple(differences(stored, fresh, delta)),
             stored.get("epsilon"),
             delta,

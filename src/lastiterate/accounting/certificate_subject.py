@@ -236,7 +236,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Subject(ABC):
+class CertificateSubject(ABC):
     """A description from which every number of a certificate follows; kinds of subjects answer what
     differs.
 
@@ -390,7 +390,7 @@ class Subject(ABC):
 
 
 @dataclass(frozen=True)
-class OneRun(Subject):
+class OneRun(CertificateSubject):
     """A subject that is one run, ``executed`` in one arithmetic or another."""
 
     by: ClassVar[str] = ""

@@ -17,7 +17,7 @@ from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges
 from lastiterate.run.run import Run
-from lastiterate.theorems.theorem import Broken, check_method, group_by_reason
+from lastiterate.theorems.theorem import Violated, check_method, group_by_reason
 
 
 def headline(certificate: Guarantee, delta: float) -> str:
@@ -191,7 +191,7 @@ def _nearest_reasons(certificate: Guarantee) -> str:
         for verdict in certificate.verdicts
         if verdict.theorem.kind in ("upper", "exact")
         and not any(
-            isinstance(checked, Broken)
+            isinstance(checked, Violated)
             for checked in check_method(verdict.theorem, certificate.run)
         )
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.certificate_subject import Subject, Verdict, finite
+from lastiterate.accounting.certificate_subject import CertificateSubject, Verdict, finite
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError, NotCertified
@@ -30,7 +30,7 @@ class Guarantee:
     ``unit``: the name of a unit, where its executor knew the owner of every record and bounded the
     records of each. See ``Certificate``."""
 
-    subject: Subject
+    subject: CertificateSubject
     caveats: tuple[str, ...] = ()
     unit: str = ""
 

@@ -8,7 +8,12 @@ from functools import cached_property
 from typing import Any, ClassVar, final
 
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.certificate_subject import CAVEATS, Subject, Words, format_rounded_up
+from lastiterate.accounting.certificate_subject import (
+    CAVEATS,
+    CertificateSubject,
+    Words,
+    format_rounded_up,
+)
 from lastiterate.curves.curve import UP, BestOf, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected, WorstOf
@@ -28,7 +33,7 @@ SECRET = (
 
 @final
 @dataclass(frozen=True)
-class Selection(Subject):
+class Selection(CertificateSubject):
     """Draw a run from ``candidates`` uniformly, train it, score it with noise; as often as ``law``
     says; keep the best.
 

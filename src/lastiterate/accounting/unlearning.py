@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.accounting.certificate_subject import CAVEATS, Subject, Words
+from lastiterate.accounting.certificate_subject import CAVEATS, CertificateSubject, Words
 from lastiterate.accounting.extra_charges import curves_of_preprocessing
 from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
@@ -26,7 +26,7 @@ from lastiterate.theorems.assumptions import (
     released_as_left,
     solved_objective,
 )
-from lastiterate.theorems.theorem import Assumption, Broken, Theorem
+from lastiterate.theorems.theorem import Assumption, Theorem, Violated
 
 ADJACENCY = "forgotten"
 STEPS = (*NOISY_STEPS, last_iterate_only, plain_updates, released_as_left, lipschitz_step)
@@ -45,7 +45,7 @@ SILENT = (
 
 @final
 @dataclass(frozen=True)
-class Unlearning(Subject):
+class Unlearning(CertificateSubject):
     """``training`` on all records, then for every one of ``requests`` steps without the records
     removed so far.
 
@@ -219,7 +219,7 @@ def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
         [
             checked.reason
             for checked in (one.check(run) for one in assumptions)
-            if isinstance(checked, Broken)
+            if isinstance(checked, Violated)
         ]
         if type(run.method) is NoisySGD or minimiser_of(run.method)
         else ["its method follows more than its weights"]

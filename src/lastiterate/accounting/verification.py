@@ -157,9 +157,9 @@ RECORDED = {
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """Outcome of a verification: the problems found (none when it holds), what was claimed, on what
-    condition, and what of a folder nobody vouches for (``uncovered``). ``limit``: see ``Subject``.
+    condition, and what of a folder nobody vouches for (``uncovered``). ``limit``: see ``CertificateSubject``.
 
     ``adjacency``, ``epsilon_replace_one``, ``unit`` (its name, or ""), ``rows`` (the most of one
     unit) and ``protects`` (the unit in a few words) say what epsilon is about. ``unsigned``: those

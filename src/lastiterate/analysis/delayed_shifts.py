@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lastiterate.analysis.restarted_sampling import Followed, last_steps
+from lastiterate.analysis.restarted_sampling import LastSteps, last_steps
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.delayed_shifts import (
     AllocatedShifts,
@@ -53,7 +53,7 @@ def search_draw_intervals(run: Run) -> Curve:
 
 
 def best_of_failures(
-    run: Run, chance: float, every: int, best: Callable[[Followed], tuple[float, Curve]]
+    run: Run, chance: float, every: int, best: Callable[[LastSteps], tuple[float, Curve]]
 ) -> Curve:
     """``best`` of the last steps, and draw_interval_counts its squared mu, for several
     probabilities that batches, which hold another record with probability ``chance``, are of
@@ -95,7 +95,7 @@ def scale_to_noise(curve: Described) -> tuple[float, Described]:
     return top, replace(curve, mu=0.0, stds=tuple(float(f"{x / top:.12g}") for x in curve.stds))
 
 
-def draw_intervals(steps: Followed, rate: float) -> list[DelayedShifts]:
+def draw_intervals(steps: LastSteps, rate: float) -> list[DelayedShifts]:
     """Intervals of some lengths, from the first step that is followed or, in a bounded domain, from
     later ones."""
     total = steps.c.size
@@ -178,7 +178,7 @@ def search_block_intervals(run: Run) -> Curve:
     )
 
 
-def block_intervals(steps: Followed, blocks: int) -> list[AllocatedShifts]:
+def block_intervals(steps: LastSteps, blocks: int) -> list[AllocatedShifts]:
     """Intervals of some lengths; in a bounded domain from the diameter on as well, a few passes
     before the end."""
     total, starts = steps.c.size, [(0, steps.before)]

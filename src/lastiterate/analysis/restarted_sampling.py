@@ -42,7 +42,7 @@ RESTARTS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class LastSteps:
     """Lipschitz constants, shifts, noise variances and noise multipliers of the last steps; the
     distance before them."""
 
@@ -54,7 +54,7 @@ class Followed:
     diameter: float
 
 
-Distances = Callable[[Followed, float, Array], Array]
+Distances = Callable[[LastSteps, float, Array], Array]
 """The logarithm of how far apart two runs can be at certain steps (the last argument), except with
 the probability given."""
 
@@ -142,7 +142,7 @@ def search_restarts(
 
 def last_steps(
     run: Run, chance: float, failure: float, every: int, shares: tuple[float, float] | None = None
-) -> Followed:
+) -> LastSteps:
     """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual
     (or ``shares``)."""
     sensitivity = require_fact(run.facts(), "sensitivity")
@@ -163,13 +163,13 @@ def last_steps(
         left = 1 - worst - 2.0**-50  # what rounding may have added to it
         limit = longest * unit / left if left > 0 else math.inf
         before = min(diameter, limit * (1 + 1e-9))
-    return Followed(
+    return LastSteps(
         curvature.lipschitz_each(eta), eta * unit, (eta * std) ** 2, std / unit, before, diameter
     )
 
 
 def candidates(
-    steps: Followed,
+    steps: LastSteps,
     chance: float,
     total: int,
     every: int,
@@ -236,7 +236,7 @@ def _log(values: Array) -> Array:
         return np.log(values)
 
 
-def _bound_rounding(later: Array, steps: Followed) -> float:
+def _bound_rounding(later: Array, steps: LastSteps) -> float:
     """Above the errors of ``exponent``: sums of at most as many logarithms as there are steps,
     2^-53 of the largest partial sum each, and of what distances allow for."""
     parts = [np.abs(x[np.isfinite(x)]) for x in (later, _log(steps.s), _log(steps.v))]
@@ -258,7 +258,7 @@ def distances_of_passes(blocks: int) -> Distances:
     """At the ends of passes, in each of which the record takes part once, wherever it does most.
     Always holds."""
 
-    def distances(steps: Followed, failure: float, at: Array) -> Array:
+    def distances(steps: LastSteps, failure: float, at: Array) -> Array:
         whole = steps.c.size // blocks
         log_c, log_s = (
             _log(x[: whole * blocks]).reshape(whole, blocks) for x in (steps.c, steps.s)
@@ -281,7 +281,7 @@ def distances_of_draws(rate: float, records: int = 1) -> Distances:
     bound on the sum of its shifts, or of those of several ``records``, each drawn at most as if by
     itself."""
 
-    def distances(steps: Followed, failure: float, at: Array) -> Array:
+    def distances(steps: LastSteps, failure: float, at: Array) -> Array:
         apart = _all_shifts(
             steps.c.tobytes(),
             steps.s.tobytes(),

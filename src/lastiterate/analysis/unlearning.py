@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.block_positions import latest_shift
-from lastiterate.analysis.restarted_sampling import Followed, distances_of_draws, last_steps
+from lastiterate.analysis.restarted_sampling import LastSteps, distances_of_draws, last_steps
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
@@ -42,7 +42,7 @@ class Continued:
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class StepConstants:
     """Constants of some steps: ``c``, Lipschitz constants; ``s``, how far apart one record moves
     them; ``v``, variances of their noise; each of shape (steps,). ``before``: how far apart the
     record moved the iterates before them."""
@@ -107,12 +107,12 @@ def _diameter(training: Training, requests: tuple[Continued, ...]) -> float:
     return requests[0].run.domain.diameter() if len(domains) == 1 else math.inf
 
 
-def _initial_moves(run: Run) -> Moves:
+def _initial_moves(run: Run) -> StepConstants:
     """Noise on the weights before the first step: a step that moves nothing."""
-    return Moves(np.ones(1), np.zeros(1), np.array([run.start.std**2]))
+    return StepConstants(np.ones(1), np.zeros(1), np.array([run.start.std**2]))
 
 
-def _curve_of_training(training: Training, total: int, failure: float) -> Moves:
+def _curve_of_training(training: Training, total: int, failure: float) -> StepConstants:
     """Return the moves of a training by one of ``total`` records."""
     if isinstance(training, RidgeMinimiser):
         facts = training.loss.facts()
@@ -133,13 +133,13 @@ def _curve_of_training(training: Training, total: int, failure: float) -> Moves:
     return _curve_of_end(float(np.exp(apart)[0]) / total, 0.0)
 
 
-def _curve_of_end(apart: float, std: float) -> Moves:
+def _curve_of_end(apart: float, std: float) -> StepConstants:
     """Weights that one record moves by ``apart`` at most, whatever lies before, with noise of
     ``std`` on them."""
-    return Moves(np.zeros(1), np.array([apart * UP]), np.array([std**2]))
+    return StepConstants(np.zeros(1), np.array([apart * UP]), np.array([std**2]))
 
 
-def _curve_of_last_steps(run: Run, failure: float) -> Followed:
+def _curve_of_last_steps(run: Run, failure: float) -> LastSteps:
     """The run's last steps for a record that is zeroed, with batches of usual sizes."""
     alone = replace(run, adjacency=single_record_adjacency(run.adjacency))
     chance = run.batching.inclusion_probability(run.n) or 1 / run.blocks
@@ -148,11 +148,11 @@ def _curve_of_last_steps(run: Run, failure: float) -> Followed:
     )
 
 
-def _steps(run: Run, failure: float) -> Moves:
+def _steps(run: Run, failure: float) -> StepConstants:
     """Return moves in which every pass counts a record at its worst position, at the pass's end."""
     steps = _curve_of_last_steps(run, failure)
     s = np.zeros_like(steps.s)
     for begin in range(0, s.size, run.blocks):
         last = min(begin + run.blocks, s.size) - 1
         s[last] = latest_shift(steps.c, steps.s, begin, last)
-    return Moves(steps.c, s, steps.v, steps.before)
+    return StepConstants(steps.c, s, steps.v, steps.before)

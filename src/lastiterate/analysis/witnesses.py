@@ -32,7 +32,7 @@ rounding."""
 
 @final
 @dataclass(frozen=True)
-class Law:
+class GridDistribution:
     """Probability ``masses[k]`` at ``low + k spacing``, and ``rest`` somewhere between ``least``
     and ``most``."""
 
@@ -55,11 +55,11 @@ class Law:
         )
 
 
-def law_of_values(values: Array, weights: Array) -> Law:
+def law_of_values(values: Array, weights: Array) -> GridDistribution:
     """Return the distribution of one draw: ``weights``, which sum to 1, of ``values``."""
     least, most = float(values.min()), float(values.max())
     if least == most:
-        return Law(least, 0.0, np.array([1.0]), 0.0, least, most)
+        return GridDistribution(least, 0.0, np.array([1.0]), 0.0, least, most)
     between = (values > least) & (values < most)
     points = MOST // 4 if between.any() else 2
     spacing = (most - least) / (points - 1)
@@ -67,14 +67,16 @@ def law_of_values(values: Array, weights: Array) -> Law:
     masses = np.asarray(
         np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points), float
     )
-    return _sound(Law(least, spacing, masses, 0.0, least, most))
+    return _sound(GridDistribution(least, spacing, masses, 0.0, least, most))
 
 
-def scale_law(law: Law, factor: float) -> Law:
+def scale_law(law: GridDistribution, factor: float) -> GridDistribution:
     """Return the distribution of ``factor`` >= 0 times the variable."""
     if law.spacing * factor == 0:
         lowest = min(law.least, law.low) * factor
-        return Law(lowest, 0.0, np.array([1.0]), 0.0, lowest, max(law.most * factor, lowest))
+        return GridDistribution(
+            lowest, 0.0, np.array([1.0]), 0.0, lowest, max(law.most * factor, lowest)
+        )
     return replace(
         law,
         low=law.low * factor,
@@ -84,7 +86,7 @@ def scale_law(law: Law, factor: float) -> Law:
     )
 
 
-def add(one: Law, two: Law) -> Law:
+def add(one: GridDistribution, two: GridDistribution) -> GridDistribution:
     """Return the distribution of the sum of two independent variables."""
     if one.spacing == 0 or two.spacing == 0:
         point, other = (one, two) if one.spacing == 0 else (two, one)
@@ -102,7 +104,7 @@ def add(one: Law, two: Law) -> Law:
     if one.spacing != two.spacing or size > MOST:
         spacing = (one.width + two.width) / (MOST - 3)
         one, two = _coarser(one, spacing), _coarser(two, spacing)
-    total = Law(
+    total = GridDistribution(
         one.low + two.low,
         one.spacing,
         _convolve(one.masses, two.masses),
@@ -113,7 +115,7 @@ def add(one: Law, two: Law) -> Law:
     return _sound(_drop_tails(total))
 
 
-def _coarser(law: Law, spacing: float) -> Law:
+def _coarser(law: GridDistribution, spacing: float) -> GridDistribution:
     """Round the distribution down to multiples of another spacing above its lowest point."""
     if law.spacing == spacing:
         return law
@@ -136,7 +138,7 @@ def _convolve(one: Array, two: Array) -> Array:
     return np.maximum(product[:size] - error, 0.0)
 
 
-def _drop_tails(law: Law) -> Law:
+def _drop_tails(law: GridDistribution) -> GridDistribution:
     """Without tails: the upper one moves down to the cut, the lower one to the rest."""
     total = np.cumsum(law.masses)
     first = int(np.searchsorted(total, CUT))
@@ -148,16 +150,16 @@ def _drop_tails(law: Law) -> Law:
     return replace(law, low=law.low + first * law.spacing, masses=kept)
 
 
-def _sound(law: Law) -> Law:
+def _sound(law: GridDistribution) -> GridDistribution:
     """Set ``rest`` to the mass that is missing from 1."""
     return replace(law, rest=max(0.0, 1 - float(law.masses.sum())))
 
 
-Draw = Callable[[float], Law]
+Draw = Callable[[float], GridDistribution]
 """The distribution of one draw times a sign, rounded down."""
 
 
-def repeat_draw(draw: Draw, factor: float, times: int) -> Law:
+def repeat_draw(draw: Draw, factor: float, times: int) -> GridDistribution:
     """Return the distribution of draw_0 + factor draw_1 + ... + factor^(times - 1) draw_(times -
     1), by doubling."""
     if factor >= 0:
@@ -170,7 +172,7 @@ def repeat_draw(draw: Draw, factor: float, times: int) -> Law:
     return add(pairs, scale_law(draw(1.0), factor ** (times - 1))) if times % 2 else pairs
 
 
-def _repeat_by_doubling(one: Law, factor: float, times: int) -> Law:
+def _repeat_by_doubling(one: GridDistribution, factor: float, times: int) -> GridDistribution:
     total, count = one, 1
     for bit in bin(times)[3:]:
         total, count = add(total, scale_law(total, factor**count)), 2 * count
@@ -179,7 +181,7 @@ def _repeat_by_doubling(one: Law, factor: float, times: int) -> Law:
     return total
 
 
-def tree(laws: list[Law]) -> Law:
+def tree(laws: list[GridDistribution]) -> GridDistribution:
     """Return the distribution of a sum of independent variables, added in pairs."""
     while len(laws) > 1:
         laws = [

@@ -21,7 +21,7 @@ from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
 from lastiterate.run.measured_smoothness import without_preparation
 from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed
+from lastiterate.run.step_sizes import FixedStart
 
 # Whether random bits are those of Threefry-4x32-20, which is written out again here, in the audit's
 # own code.  No attack on released numbers distinguishes a cipher with fewer rounds, or another
@@ -193,7 +193,7 @@ def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:
     draws in single precision are, and whoever knows what they were added to reads off whether a
     guess of it is right."""
     try:
-        small = replace(quadratic_run(run), start=Fixed()).truncate(1)
+        small = replace(quadratic_run(run), start=FixedStart()).truncate(1)
     except InputError:
         return True
     released = Trainer(small).fit_many(0 * ROWS, 0 * TARGET, keys_from_seed(NOISE_SEED, size))

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit.canaries import Neighbours, Train
-from lastiterate.engine import Model, execute, key_from_seed
+from lastiterate.engine import TrainedWeights, execute, key_from_seed
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.linear_gradients import UnitRecords, linear_loss
 from lastiterate.engine.random import Key
@@ -26,7 +26,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.training import train
 from lastiterate.run.facts import Evidence
 from lastiterate.run.measured_smoothness import StableSteps
@@ -60,7 +60,7 @@ def can_audit_whole(run: Run) -> bool:
     )
 
 
-def flat(model: Model) -> np.ndarray:
+def flat(model: TrainedWeights) -> np.ndarray:
     """All released numbers, (p,)."""
     return np.concatenate(
         [np.ravel(part).astype(np.float64) for part in (model.weights, *model.released)]
@@ -80,7 +80,9 @@ def one_by_one(run: Run, *, exact: bool = False) -> Train:
     """The whole run, private preparation and calibration included; (models, p). A record that is a
     unit has its row at all of its positions; ``exact``: on exact sums with exact noise."""
 
-    def model(features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]) -> Model:
+    def model(
+        features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]
+    ) -> TrainedWeights:
         if run.rows_per_record > 1:
             return execute_units(run, group_rows(run, features, target, absent), key)
         return (execute_exactly if exact else execute)(run, features, target, key, absent=absent)
@@ -201,7 +203,7 @@ class _Stopped(Exception):
 
 
 @dataclass
-class Public:
+class PublicTrainer:
     """Calls of ``train`` for one run; ``given``: the parameters that they have used.
 
     ``data``: the user's data; ``extra``: the other arguments of this kind of model; ``numbers``:
@@ -232,11 +234,11 @@ class Public:
 
 
 @dataclass(frozen=True)
-class Executed:
+class AuditedTrainer:
     """A trainer that is attacked, and what its users call instead of it, on the records of a pair."""
 
     train: Train
-    call: Callable[[Neighbours], Public]
+    call: Callable[[Neighbours], PublicTrainer]
 
     def __call__(
         self, features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
@@ -244,16 +246,16 @@ class Executed:
         return self.train(features, target, keys, absent=absent)
 
 
-def in_memory(call: Public, folder: Path) -> np.ndarray:
+def in_memory(call: PublicTrainer, folder: Path) -> np.ndarray:
     return call(seed=SEED)
 
 
-def in_pieces(call: Public, folder: Path) -> np.ndarray:
+def in_pieces(call: PublicTrainer, folder: Path) -> np.ndarray:
     """From a source of records; what has to be sorted goes to a file in the folder."""
     return call(Arrays(call.data), seed=SEED, scratch=folder)
 
 
-def resume_halfway(call: Public, folder: Path) -> np.ndarray:
+def resume_halfway(call: PublicTrainer, folder: Path) -> np.ndarray:
     """Stopped half way, and resumed from the sealed checkpoint; charged to a ledger once."""
 
     def halfway(done: int, steps: int, seconds: float) -> None:
@@ -277,14 +279,14 @@ def resume_halfway(call: Public, folder: Path) -> np.ndarray:
     return call(**kept)
 
 
-WAYS: dict[str, Callable[[Public, Path], np.ndarray]] = {
+WAYS: dict[str, Callable[[PublicTrainer, Path], np.ndarray]] = {
     "train": in_memory,
     "train on records in pieces": in_pieces,
     "train, stopped and resumed": resume_halfway,
 }
 
 
-def linear(run: Run, pair: Neighbours, *, exact: bool = False) -> Public:
+def linear(run: Run, pair: Neighbours, *, exact: bool = False) -> PublicTrainer:
     """Calls for a linear model on the data set with the record; a unit's positions hold the same
     row. ``exact``: with exact noise."""
     places = run.rows_per_record
@@ -294,16 +296,16 @@ def linear(run: Run, pair: Neighbours, *, exact: bool = False) -> Public:
     )
     extra: dict[str, Any] = {} if places == 1 else {"unit": np.repeat(np.arange(run.n), places)}
     extra |= {"secure_noise": True} if exact else {}
-    return Public(run, (rows, target), _of_linear, extra)
+    return PublicTrainer(run, (rows, target), _of_linear, extra)
 
 
-def _of_linear(model: Fitted) -> np.ndarray:
+def _of_linear(model: ReleasedModel) -> np.ndarray:
     assert isinstance(model, FittedLinear)
     return flat(model.released)
 
 
 def check_entry_points(
-    call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool = True
+    call: PublicTrainer, attacked: Callable[[Any], np.ndarray], *, noisy: bool = True
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What does not hold of the public ways, and what was not executed, in words.
 
@@ -339,6 +341,6 @@ def _reason(error: Exception) -> str:
     return str(error).rstrip(".") if isinstance(error, InputError) else "nothing certifies the run"
 
 
-def _list_unused(call: Public) -> tuple[str, ...]:
+def _list_unused(call: PublicTrainer) -> tuple[str, ...]:
     names = [name for name in signature(train).parameters if name not in call.given | DATA]
     return ("of train: " + ", ".join(names),) if names else ()

@@ -21,7 +21,7 @@ from lastiterate.run.losses import HuberRidge, KnownConstants
 from lastiterate.run.methods import NoisySGD, snapshots_of
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed, GaussianStart, Steps
+from lastiterate.run.step_sizes import FixedStart, GaussianStart, StepSchedule
 from lastiterate.run.updates import HeavyBall, Nesterov
 
 # Whether the noise of all steps together has the described distribution, read off all iterates of a
@@ -50,7 +50,7 @@ def draws(run: Run, seed: int) -> np.ndarray:
     silent = replace(
         run,
         release="all",
-        start=Fixed(),
+        start=FixedStart(),
         loss=HuberRidge(row_norm=1.0, residual_clip=float(run.noise_unit or 1.0), intercept=0.0),
     )
     rows, target = np.zeros((run.n, COLUMNS)), np.zeros(run.n)
@@ -110,7 +110,7 @@ def shrunk(run: Run, records: int) -> Run:
         preprocessing=(),
         counts=(),
         probability_calibration=None,
-        step_size=Steps(tuple((SNAPSHOT_STEP * eta / eta.max()).tolist())),
+        step_size=StepSchedule(tuple((SNAPSHOT_STEP * eta / eta.max()).tolist())),
         noise=NoiseMultiplier(MULTIPLIER),
         method=replace(run.method, every=EVERY, snapshot=SNAPSHOT),
     )
@@ -285,7 +285,7 @@ def quadratic_run(run: Run) -> Run:
         probability_calibration=None,
         augmentation=None,
         rows_per_record=1,
-        step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
+        step_size=StepSchedule(tuple((STEP * eta / eta.max()).tolist())),
         noise=GradientNoise(tuple((NOISE * std / max(std.max(), 1e-300)).tolist())),
     )
     if noise.independent:

@@ -12,7 +12,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed
+from lastiterate.run.step_sizes import FixedStart
 
 # Scores that are learned from pilot models: where two distributions differ that nobody has
 # described.  All of them read flat features (models, p) of what is released: parameters, or what
@@ -166,7 +166,7 @@ def weights(run: Run, record: int) -> np.ndarray:
             "take 'projection', or audit a run with release='all'",
         )
     steps = np.arange(run.steps)
-    seen = (steps > 0) | isinstance(run.start, Fixed)  # a start is not released
+    seen = (steps > 0) | isinstance(run.start, FixedStart)  # a start is not released
     uses = run.reads(record).astype(float)
     column = run.decided_noise.column(
         run.steps

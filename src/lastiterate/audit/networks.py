@@ -24,7 +24,7 @@ from lastiterate.audit.canaries import (
     without,
     worst_place,
 )
-from lastiterate.audit.end_to_end import Public
+from lastiterate.audit.end_to_end import PublicTrainer
 from lastiterate.engine import keys_from_seed
 from lastiterate.engine.linear_gradients import arrange, readable
 from lastiterate.engine.network import fit_network, prepare_loop
@@ -256,7 +256,7 @@ def start(shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[str, np.ndarra
     return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
-def public(run: Run, pair: Neighbours) -> Public:
+def public(run: Run, pair: Neighbours) -> PublicTrainer:
     """What a user calls, on the stand-in; a few records at a time."""
 
     def numbers(model: Any) -> np.ndarray:
@@ -269,7 +269,7 @@ def public(run: Run, pair: Neighbours) -> Public:
         return np.concatenate(parts, axis=1)
 
     data = (np.asarray(pair.with_record.features, np.float32),)
-    return Public(
+    return PublicTrainer(
         run, data, numbers, {"model": start(), "loss": loss, "microbatch": 2}, close=1e-5
     )  # float32
 

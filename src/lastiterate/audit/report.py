@@ -166,7 +166,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttackResult:
     """What one attack on one pair showed, with its ``share`` of the failure probability."""
 
     attack: str
@@ -179,7 +179,7 @@ class Seen:
     rates: tuple[Rate, ...]
 
 
-def _saw(one: Seen) -> str:
+def _saw(one: AttackResult) -> str:
     """An attack and its lower bound, or that it refutes."""
     if one.refuted_at is not None:
         return f"{one.attack} REFUTES at epsilon {one.refuted_at:.3g}"
@@ -281,7 +281,7 @@ class AuditReport:
     rates: tuple[Rate, ...]
     seed: int | None
     caveats: tuple[str, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[AttackResult, ...] = ()
     violations: tuple[str, ...] = ()
     taken: str = ""  #: under what ``lower_gaussian`` holds, in words
     not_executed: tuple[str, ...] = ()  #: of the description, and of what users call
@@ -338,7 +338,7 @@ class AuditReport:
             If the models are too few for any statement.
         """
         require_statement(len(present), failure, delta)
-        judged = Judged(attack, neighbours, (0.0,), 1.0, (present, without))
+        judged = AttackScores(attack, neighbours, (0.0,), 1.0, (present, without))
         return conclude(certificate, [judged], failure=failure, delta=delta, pilot=pilot, seed=seed)
 
     @property
@@ -378,7 +378,10 @@ class AuditReport:
             shape = "not computed: nothing says that both distributions are Gaussian, or they do not look so"
         else:
             shape = f"{format_bound(self.lower_gaussian, math.floor)} ({self.taken})"
-        tried, several = {one.neighbours: list[Seen]() for one in self.seen}, len(self.seen) > 1
+        tried, several = (
+            {one.neighbours: list[AttackResult]() for one in self.seen},
+            len(self.seen) > 1,
+        )
         executed, whole = "", list[tuple[str, str]]()
         if self.upper_whole is not None:
             executed = ", for what was executed"
@@ -439,7 +442,7 @@ MISFIT = "scores of '{}' do not look as the description says: no bound takes the
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class AttackScores:
     """One attack on one pair: thresholds fixed before, its share of the failure probability, and
     both sets' scores; ``laws``: the scores' distributions if the trainer is correct, where they are
     known."""
@@ -458,7 +461,7 @@ class Judged:
 
     def find_bounds(
         self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()
-    ) -> Seen:
+    ) -> AttackResult:
         """Return the bounds that the errors prove at this share of the failure probability, on the
         claim's grid and on ``curves``."""
         counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
@@ -469,7 +472,7 @@ class Judged:
         if refuted is None and curves:
             refuted = proof.refute(curves)
         laws = self.laws if delta > 0 and self.fits else None
-        return Seen(
+        return AttackResult(
             attack=self.attack,
             neighbours=self.neighbours,
             share=self.share,
@@ -491,7 +494,7 @@ class Judged:
 
 def conclude(
     certificate: Certificate,
-    judged: Sequence[Judged],
+    judged: Sequence[AttackScores],
     *,
     failure: float,
     delta: float,

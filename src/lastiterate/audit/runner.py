@@ -20,9 +20,9 @@ from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, worst
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import AT_ONCE, alone, can_audit_whole, one_by_one
 from lastiterate.audit.report import (
+    AttackScores,
     AuditReport,
     Claim,
-    Judged,
     Statement,
     choose_statements,
     conclude,
@@ -63,7 +63,7 @@ AS_THEY_ARE = (
 
 
 @dataclass(frozen=True)
-class Attacked:
+class AuditedRun:
     """The part of a run that is attacked and held against its certificate; which fields of the
     description it lacks; and what else is to be said."""
 
@@ -72,7 +72,7 @@ class Attacked:
     caveats: tuple[str, ...] = ()
 
 
-def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
+def auditable(run: Run, *, steps_only: bool = False) -> AuditedRun:
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
     attacked = replace(run, counts=(), rows_per_unit=1, augmentation=None)
     if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
@@ -86,7 +86,7 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     caveats: tuple[str, ...] = (STAND_IN,) if networks.is_clipped_only(run) else ()
     if run.release == "all" and not learned_scores.readable(run):
         caveats += (AS_THEY_ARE,)
-    return Attacked(attacked, list_missing_fields(run, attacked), caveats)
+    return AuditedRun(attacked, list_missing_fields(run, attacked), caveats)
 
 
 def list_missing_fields(run: Run, attacked: Run) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ def audit(
         else end_to_end.end_to_end(run, n, features)
     )
     described = run
-    attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
+    attacked = auditable(run) if whole is None else AuditedRun(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
         validation.check_integer("seed", seed, least=0)
@@ -256,7 +256,7 @@ def audit(
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
     statements = task.run_pilot(attack)
-    if own or (attack is None and (exact or isinstance(train, end_to_end.Executed))):
+    if own or (attack is None and (exact or isinstance(train, end_to_end.AuditedTrainer))):
         broken, unused = task.as_described(exact=exact)
     else:
         broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
@@ -311,8 +311,11 @@ class _Task:
     def as_described(self, *, exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the library's own trainer does not do, and what of it was not executed."""
         run, pair, size = self.run, self.pairs[0], self.plan.batch_models
-        network, handed = networks.is_clipped_only(run), isinstance(self.train, end_to_end.Executed)
-        if isinstance(self.train, end_to_end.Executed):
+        network, handed = (
+            networks.is_clipped_only(run),
+            isinstance(self.train, end_to_end.AuditedTrainer),
+        )
+        if isinstance(self.train, end_to_end.AuditedTrainer):
             call = self.train.call(pair)
         else:
             call = (
@@ -357,7 +360,7 @@ class _Task:
 
     def score_models(
         self, statements: list[Statement], attack: str | None, results: str | Path | None
-    ) -> list[Judged]:
+    ) -> list[AttackScores]:
         """Scores of the models that count, the favourite's first."""
         kept = {one.pair: self.pairs[one.pair] for one in statements}
         about = identity(
@@ -379,7 +382,7 @@ class _Task:
             (one, store.of(one.pair, scores[one.pair].index(one.score))) for one in statements
         ]
         return [
-            Judged(
+            AttackScores(
                 one.attack,
                 kept[one.pair].about,
                 one.thresholds,
@@ -419,7 +422,7 @@ def _replay(
     signs = attacks.scores(run, pair, trials, progress)
     return conclude(
         certificate,
-        [Judged(attacks.NAME, pair.about, (0.0,), 1.0, signs)],
+        [AttackScores(attacks.NAME, pair.about, (0.0,), 1.0, signs)],
         failure=failure,
         delta=delta,
         pilot=0,
@@ -477,7 +480,7 @@ def identity(
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditTarget:
     """A run to audit, and the delta at which its certificate speaks (``None`` if it has none)."""
 
     run: Run
@@ -513,7 +516,7 @@ class Subject:
         )
 
 
-def read(path: Path) -> Subject:
+def read(path: Path) -> AuditTarget:
     """The run in a JSON file, or in the certificate of a folder that train wrote.
 
     Only the description is used: the model's own data are not touched. Errors: a folder that does
@@ -522,7 +525,7 @@ def read(path: Path) -> Subject:
     if not path.exists():
         raise InputError("audit", "needs an existing run file or model folder", str(path))
     if not path.is_dir():
-        return Subject(Run.from_dict(serialization.read(path, "run")))
+        return AuditTarget(Run.from_dict(serialization.read(path, "run")))
     whole = folder.read(path)
     if problems := loading.verify(path).problems:
         raise InputError(
@@ -541,12 +544,12 @@ def read(path: Path) -> Subject:
                 str(model.get("kind")),
                 "write the run to a file and audit that",
             )
-        return Subject(
+        return AuditTarget(
             Run.from_dict(stored["exact_run"]), delta, kind=str(model.get("kind")), exact=True
         )
     if "unlearning" in stored:
         subject = Unlearning.read(stored)
-        return Subject(
+        return AuditTarget(
             subject.requests[-1].run,
             delta,
             kind=str(model.get("kind")),
@@ -559,4 +562,6 @@ def read(path: Path) -> Subject:
             None,
             "check it with lastiterate verify",
         )
-    return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence], str(model.get("kind")))
+    return AuditTarget(
+        Run.from_dict(stored["run"]), delta, Evidence[evidence], str(model.get("kind"))
+    )

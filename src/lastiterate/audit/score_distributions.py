@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train
-from lastiterate.audit.scores import CERTAIN, Moves, moves
+from lastiterate.audit.scores import CERTAIN, MoveDistribution, moves
 from lastiterate.audit.statistics import ROUND, epsilon_at
 from lastiterate.engine.random import Key
 from lastiterate.engine.row_clipping import clip_rows
@@ -45,7 +45,7 @@ class ScoreLaws:
     record, ``absent`` <= 0 without it or with the other one. ``words``: under what a bound of them
     holds."""
 
-    moves: Moves
+    moves: MoveDistribution
     present: float
     absent: float
     words: str

@@ -42,7 +42,7 @@ adds nothing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class MoveDistribution:
     """``values`` >= 0 and their ``weights``, (c,) each, in units that mean nothing; ``variance``:
     what the grid has added to the sum's; ``lost``: probability that is not on it."""
 
@@ -52,11 +52,11 @@ class Moves:
     lost: float = 0.0
 
 
-CERTAIN = Moves(np.ones(1), np.ones(1))
+CERTAIN = MoveDistribution(np.ones(1), np.ones(1))
 """Of a record that is in the same steps of every run."""
 
 
-def moves(run: Run, *, all_steps: bool) -> Moves | None:
+def moves(run: Run, *, all_steps: bool) -> MoveDistribution | None:
     """Return the distribution of the sum; ``all_steps``: of the attack on all iterates, else on the
     last one.
 
@@ -105,7 +105,7 @@ def choices(run: Run, added: np.ndarray) -> list[Choice]:
     ]
 
 
-def sum_law(drawn: list[Choice]) -> Moves:
+def sum_law(drawn: list[Choice]) -> MoveDistribution:
     """Return the distribution of the sum of independent draws."""
     mean = sum(float(v @ p) for v, p in drawn)
     spread = sum(float(v**2 @ p) for v, p in drawn)
@@ -129,7 +129,7 @@ def sum_law(drawn: list[Choice]) -> Moves:
             variance += float(share) * rest * (1 - rest) * width**2
         mass = np.maximum(after, 0.0)
     kept = mass > 1e-18
-    return Moves(
+    return MoveDistribution(
         np.flatnonzero(kept) * width,
         mass[kept],
         variance,

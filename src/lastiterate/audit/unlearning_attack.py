@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.audit.report import AuditReport, Claim, Judged, best_threshold, conclude
+from lastiterate.audit.report import AttackScores, AuditReport, Claim, best_threshold, conclude
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss
@@ -37,7 +37,7 @@ AT_ONCE = 2e7
 
 
 @dataclass(frozen=True)
-class Pulling:
+class PulledPair:
     """The pair that is attacked."""
 
     about: str
@@ -73,11 +73,11 @@ def audit_forgetting(
     direction = kinds[0][:pilot].mean(axis=0) - kinds[1][:pilot].mean(axis=0)
     scores = [(kind * direction).sum(axis=(1, 2)) for kind in kinds]
     threshold, _ = best_threshold(Claim.of(certificate), scores[0][:pilot], scores[1][:pilot])
-    pair = Pulling(
+    pair = PulledPair(
         f"{subject.removed} records with one largest gradient, removed; the other models never saw "
         f"them"
     )
-    judged = Judged(
+    judged = AttackScores(
         "projection", pair.about, (threshold,), 1.0, (scores[0][pilot:], scores[1][pilot:])
     )
     training = subject.training

@@ -15,7 +15,7 @@ from lastiterate.run.batching import Batching, Cyclic
 from lastiterate.run.losses import KnownConstants, Loss
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant, Fixed, Start
+from lastiterate.run.step_sizes import Constant, FixedStart, Start
 from lastiterate.run.validation import positive
 
 
@@ -113,7 +113,7 @@ def clipped_sgld_run(
         noise=Langevin(math.sqrt(temperature / n)),
         clip=clip,
         batching=Cyclic(1) if batching is None else batching,
-        start=Fixed() if start is None else start,
+        start=FixedStart() if start is None else start,
         loss=described,
         adjacency=adjacency,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate, register
-from lastiterate.accounting.certificate_subject import Subject, Words
+from lastiterate.accounting.certificate_subject import CertificateSubject, Words
 from lastiterate.bayes import ridge
 from lastiterate.bayes.linear import (
     NEIGHBOURS,
@@ -122,7 +122,7 @@ Problem = LinearPosterior | RidgePosterior
 @register
 @final
 @dataclass(frozen=True)
-class Posterior(Subject):
+class Posterior(CertificateSubject):
     """One exact posterior sample, as the subject of a certificate.
 
     Parameters

@@ -37,7 +37,7 @@ class Source(Protocol):
         ...
 
 
-class System:
+class SystemSource:
     """The operating system's generator: every number from fresh secret bits, nothing kept between
     calls."""
 
@@ -52,7 +52,7 @@ class System:
         return scale * (math.log1p(-source.random()) - math.log1p(-source.random()))
 
 
-class Given:
+class SeededSource:
     """A NumPy generator, for tests and audits."""
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -67,7 +67,7 @@ class Given:
 
 def source_of(generator: np.random.Generator | None) -> tuple[Source, tuple[str, ...]]:
     """The source of randomness, and the caveat it brings (none for the operating system's)."""
-    return (System(), ()) if generator is None else (Given(generator), (GIVEN,))
+    return (SystemSource(), ()) if generator is None else (SeededSource(generator), (GIVEN,))
 
 
 # Propose, test, sample: one posterior sample without knowing the ratio beforehand, or nothing.

@@ -30,7 +30,7 @@ from lastiterate.run.validation import check_integer
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
     from lastiterate.audit import AuditReport, OneRunReport
-    from lastiterate.audit.runner import Subject
+    from lastiterate.audit.runner import AuditTarget
     from lastiterate.run.run import Run
 
 
@@ -172,7 +172,7 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
     )
 
 
-def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
+def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
     """Train many models, and show what distinguishes them."""
     from lastiterate.audit import runner
     from lastiterate.report import plots
@@ -218,7 +218,7 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
     _show_report(report, asked.json_, subject.whole, code)
 
 
-def _train_of(subject: Subject) -> Any:
+def _train_of(subject: AuditTarget) -> Any:
     """The trainer of the folder's kind where it is not the library's own."""
     if subject.kind != "torch":
         return None

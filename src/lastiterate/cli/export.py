@@ -27,7 +27,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.validation import check_choice
 
 if TYPE_CHECKING:
-    from lastiterate.report.subject import Subject
+    from lastiterate.report.subject import ReportSource
 
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 
@@ -139,7 +139,7 @@ def sign_command(
 # ``lastiterate report``: the release document as one HTML file.
 
 
-def _write_own_page(folder: Path, subject: Subject, *, replacing: bool, quotes: bool) -> bytes:
+def _write_own_page(folder: Path, subject: ReportSource, *, replacing: bool, quotes: bool) -> bytes:
     """Write the page into its own folder and return it; ``quotes``: whether a ledger was given.
 
     The list of a folder that does not verify stays as it is, so that the folder does not verify

@@ -20,7 +20,7 @@ from lastiterate.cli.train import Charged, bundle_flags
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
-    from lastiterate.release.forget_file import Forgot
+    from lastiterate.release.forget_file import ForgetResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def forget_command(asked: Forgetting) -> None:
         raise typer.Exit(2)
 
 
-def plan_to_json(forgot: Forgot, where: str) -> dict[str, Any]:
+def plan_to_json(forgot: ForgetResult, where: str) -> dict[str, Any]:
     """All of its numbers."""
     plan, model = forgot.plan, forgot.model
     return {
@@ -140,7 +140,7 @@ def plan_to_json(forgot: Forgot, where: str) -> dict[str, Any]:
     }
 
 
-def _show(forgot: Forgot, where: str) -> None:
+def _show(forgot: ForgetResult, where: str) -> None:
     model, plan = forgot.model, forgot.plan
     subject, table = plan.subject, Table.grid(padding=(0, 3))
     table.add_row(

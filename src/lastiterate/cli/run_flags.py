@@ -21,12 +21,12 @@ from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, Nuc
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import (
     Constant,
-    Fixed,
+    FixedStart,
     GaussianStart,
     InverseDecay,
     RelativeToSmooth,
     Start,
-    Steps,
+    StepSchedule,
     StepSize,
 )
 from lastiterate.run.updates import Update
@@ -139,7 +139,7 @@ def step_size(text: str) -> StepSize:
         path = Path(text[1:])
         if not path.is_file():
             raise InputError("--step-size", "must name an existing file after @", text[1:])
-        return Steps(tuple(parse_number("--step-size", line) for line in _words(path)))
+        return StepSchedule(tuple(parse_number("--step-size", line) for line in _words(path)))
     if text.startswith("inverse-decay:"):
         parts = text.removeprefix("inverse-decay:").split(",")
         if len(parts) != 2:
@@ -226,7 +226,7 @@ def update(text: str | None) -> Update | None:
 def start(text: str) -> Start:
     """``fixed | gaussian:STD``."""
     if text == "fixed":
-        return Fixed()
+        return FixedStart()
     if text.startswith("gaussian:"):
         return GaussianStart(parse_number("--start", text.removeprefix("gaussian:")))
     raise InputError("--start", "must be fixed or gaussian:STD", text)

@@ -36,11 +36,11 @@ from lastiterate.run.updates import HeavyBall
 
 if TYPE_CHECKING:
     from lastiterate.data.schema import Schema
-    from lastiterate.release.file_training import Released
+    from lastiterate.release.file_training import TrainResult
     from lastiterate.run.run import Run
 
 
-def model_to_json(result: Released, where: str) -> dict[str, Any]:
+def model_to_json(result: TrainResult, where: str) -> dict[str, Any]:
     """A released model in short: its budget, what certifies it, scores on data that are public
     (``null`` where there are none), the run in a few numbers. The folder's ``certificate.json`` has
     all of it.
@@ -140,7 +140,7 @@ def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]
 # given.
 
 if TYPE_CHECKING:
-    from lastiterate.release.file_training import Released
+    from lastiterate.release.file_training import TrainResult
     from lastiterate.run.run import Run
 
 
@@ -155,7 +155,7 @@ STANDARD = ("holds if the run is executed exactly as described", *CAVEATS)
 """Caveats of every run, which the screen says in one sentence."""
 
 
-def show_model(console: Console, result: Released, where: str) -> None:
+def show_model(console: Console, result: TrainResult, where: str) -> None:
     """The one screen that ``train`` ends with."""
     model = result.model
     certificate, delta = model.certificate, model.delta
@@ -192,7 +192,7 @@ def show_model(console: Console, result: Released, where: str) -> None:
     console.print(Panel(table, title="released: one model", expand=False))
 
 
-def _describe_score(result: Released) -> str:
+def _describe_score(result: TrainResult) -> str:
     """A score on public data, and what it has to be compared with."""
     scores, others = result.scores, list[str]()
     if result.plain_score is not None:
@@ -305,7 +305,7 @@ def _text_rows(model: Any) -> list[tuple[str, str]]:
     return [("text", escape(said))]
 
 
-def _class_rows(result: Released) -> list[tuple[str, str]]:
+def _class_rows(result: TrainResult) -> list[tuple[str, str]]:
     """What accuracy on public data has to be compared with, and what helps where one class is
     nearly all of them.
     """

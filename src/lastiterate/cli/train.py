@@ -36,14 +36,14 @@ from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.ledger_charge import Charging, weights_hash
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 
 # Bundles of flags: a command takes one frozen dataclass, whose fields are its flags.
 
 if TYPE_CHECKING:
     from lastiterate.data import Schema
     from lastiterate.release.ledger_charge import Charging
-    from lastiterate.release.training_request import Budget, Order
+    from lastiterate.release.training_request import Budget, TrainingRequest
     from lastiterate.release.units import Units
 
 
@@ -241,7 +241,7 @@ class FromFile(File, Charged, Budgeted):
 # Save a model that was paid for. Where its folder cannot be written, it goes to a temporary one.
 
 
-def save_and_finish(model: Fitted, where: Path, charging: Charging) -> Path:
+def save_and_finish(model: ReleasedModel, where: Path, charging: Charging) -> Path:
     """Write the model, call it released, write its report: all of it, whatever is pressed
     meanwhile; the place.
 
@@ -274,7 +274,7 @@ def save_and_finish(model: Fitted, where: Path, charging: Charging) -> Path:
     return stored.path
 
 
-def save_model(model: Fitted, where: Path) -> folder.Stored:
+def save_model(model: ReleasedModel, where: Path) -> folder.StoredModel:
     """Write the model to ``where``, or else to a new temporary folder; returns what was written and
     says what happened.
 
@@ -302,7 +302,9 @@ def save_model(model: Fitted, where: Path) -> folder.Stored:
         return stored
 
 
-def write_report(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None) -> None:
+def write_report(
+    stored: folder.StoredModel, model: ReleasedModel, ledger: Ledger | None = None
+) -> None:
     """Write the report into a model's folder, with the line of the ledger that was charged; where
     there is no space left for it the model is complete without.
     """
@@ -350,7 +352,7 @@ def check_rows_named(unit: str | None, rows: int) -> None:
 # ``lastiterate train``: a file in, a released model out.
 
 if TYPE_CHECKING:
-    from lastiterate.release.file_training import Released
+    from lastiterate.release.file_training import TrainResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,10 +460,10 @@ class Training(ReadFile, FromFile):
             said |= {} if text is None else {name: text}
         return check_statement(said)
 
-    def order(self) -> Order:
+    def order(self) -> TrainingRequest:
         """The same, read and checked."""
         from lastiterate.cli import run_flags as flags
-        from lastiterate.release.training_request import Algorithm, Order
+        from lastiterate.release.training_request import Algorithm, TrainingRequest
 
         schema = self.read_schema()
         if self.test is not None and not self.test_is_public:
@@ -472,7 +474,7 @@ class Training(ReadFile, FromFile):
                 "add --test-is-public, or leave --test out",
             )
         batching = None if self.batch is None else flags.parse_batching(self.batch)
-        return Order(
+        return TrainingRequest(
             data=self.data,
             budget=self.budget,
             model=self.model,
@@ -534,7 +536,7 @@ def train_command(asked: Training) -> None:
         raise typer.Exit(2)
 
 
-def _show(result: Released, where: str, asked: Training) -> None:
+def _show(result: TrainResult, where: str, asked: Training) -> None:
     """The one screen that a fit ends with, or all of its numbers as JSON."""
     from lastiterate.cli import tables
 
@@ -624,7 +626,7 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.cli import run_flags as flags
     from lastiterate.cli import tables
     from lastiterate.release import data_file, file_training, tuning
-    from lastiterate.release.training_request import Algorithm, Order
+    from lastiterate.release.training_request import Algorithm, TrainingRequest
     from lastiterate.release.units import Units
 
     if asked.rows_per_unit != 1:
@@ -645,7 +647,7 @@ def tune_command(asked: Tuning) -> None:
     (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
     with asked.make_charging(purpose="tune", place=where, earlier=earlier) as charging:
-        order = Order(
+        order = TrainingRequest(
             data=asked.data,
             budget=asked.budget,
             schema=schema,

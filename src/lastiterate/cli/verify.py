@@ -17,7 +17,7 @@ from lastiterate.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from lastiterate.accounting.verification import Checked
+    from lastiterate.accounting.verification import CheckResult
 
 
 @app.command("verify")
@@ -122,7 +122,7 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _compare_page(path: Path, checked: Checked) -> bool | None:
+def _compare_page(path: Path, checked: CheckResult) -> bool | None:
     """Whether a folder's page is the one that follows from its files; ``None`` where there is no
     page, or the folder does not verify."""
     from lastiterate.release.folder import PAGE
@@ -133,7 +133,7 @@ def _compare_page(path: Path, checked: Checked) -> bool | None:
     return is_page_of(path, checked)
 
 
-def claim(checked: Checked) -> str:
+def claim(checked: CheckResult) -> str:
     """What a certificate that holds says, of which neighbours and of whom; one may hold and certify
     nothing."""
     if checked.epsilon is None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.dominating_pair import BesideGaussian
+from lastiterate.curves.dominating_pair import WithGaussian
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
@@ -61,9 +61,9 @@ def _pair(one: Curve, two: Curve) -> Curve:
             return GdpMixture(
                 mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus)
             )
-        case (BesideGaussian() | PerturbedObjective() as exact, Gdp(mu)) | (
+        case (WithGaussian() | PerturbedObjective() as exact, Gdp(mu)) | (
             Gdp(mu),
-            BesideGaussian() | PerturbedObjective() as exact,
+            WithGaussian() | PerturbedObjective() as exact,
         ):
             return exact.with_gaussian(mu)
         case EpsDelta(), EpsDelta():

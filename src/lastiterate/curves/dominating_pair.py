@@ -30,7 +30,7 @@ from lastiterate.run.validation import Array, nonnegative
 # mechanism, and kept: every value, in both orders of the pair, is computed from its distribution.
 
 
-class Law(Protocol):
+class RatioDistribution(Protocol):
     """The distribution of a likelihood ratio."""
 
     def deltas(self, epsilon: float, mu: float) -> tuple[float, float]:
@@ -38,7 +38,7 @@ class Law(Protocol):
         ...
 
 
-class LawWithFloors(Law, Protocol):
+class FlooredRatioDistribution(RatioDistribution, Protocol):
     """A distribution by sums; their rounding errors, and the mass outside the grid, count in full
     in every delta."""
 
@@ -54,7 +54,7 @@ than a distribution with its floor."""
 
 
 @dataclass(frozen=True)
-class BesideGaussian(Curve):
+class WithGaussian(Curve):
     """A mechanism, and a Gaussian mechanism ``mu`` (0: none) on the same data; ``coarse``: computed
     on wider grids."""
 
@@ -73,7 +73,7 @@ class BesideGaussian(Curve):
 
 
 @dataclass(frozen=True)
-class DominatingPair(BesideGaussian):
+class DominatingPair(WithGaussian):
     """A mechanism with secret draws, by the exact pair that dominates it.
 
     It holds the description; the distribution is computed when a value is asked for, so that equal
@@ -86,12 +86,12 @@ class DominatingPair(BesideGaussian):
         """The curve if what is drawn were known, with all Gaussian mechanisms."""
 
     @abstractmethod
-    def law(self) -> tuple[LawWithFloors, float] | None:
+    def law(self) -> tuple[FlooredRatioDistribution, float] | None:
         """Return the distribution without ``mu``, and the mu that is composed with it as certain;
         ``None`` where there are no numbers."""
 
     @abstractmethod
-    def far_law(self) -> Law:
+    def far_law(self) -> RatioDistribution:
         """Return another upper end, for deltas that the rounding of ``law`` hides; called only
         where ``law`` is not ``None``."""
 
@@ -104,7 +104,9 @@ class DominatingPair(BesideGaussian):
         removed, added = self._deltas(law, epsilon, math.hypot(self.mu, certain) * UP)
         return min(removed, known), min(added, known)
 
-    def _deltas(self, law: LawWithFloors, epsilon: float, mu: float) -> tuple[float, float]:
+    def _deltas(
+        self, law: FlooredRatioDistribution, epsilon: float, mu: float
+    ) -> tuple[float, float]:
         """Return the deltas of ``law``; near its floors the smaller of them and those of
         ``far_law``, both of which are upper ends.
 
@@ -152,12 +154,12 @@ class DominatingPair(BesideGaussian):
 
 
 @lru_cache(maxsize=16)
-def _law(curve: DominatingPair) -> tuple[LawWithFloors, float] | None:
+def _law(curve: DominatingPair) -> tuple[FlooredRatioDistribution, float] | None:
     return curve.law()
 
 
 @lru_cache(maxsize=32)
-def _far_law(curve: DominatingPair) -> Law:
+def _far_law(curve: DominatingPair) -> RatioDistribution:
     return curve.far_law()
 
 

@@ -21,7 +21,7 @@ from lastiterate.curves.curve import (
     check_epsilon,
     confirm_epsilon,
 )
-from lastiterate.curves.dominating_pair import NEAR_FLOOR, BesideGaussian
+from lastiterate.curves.dominating_pair import NEAR_FLOOR, WithGaussian
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, renyi_sum
 from lastiterate.run.validation import Array
@@ -35,7 +35,7 @@ FINE_LEVELS, COARSE_LEVELS = 64, 8
 
 @final
 @dataclass(frozen=True)
-class Pld(BesideGaussian):
+class Pld(WithGaussian):
     """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with
     sampling ``rate``.
 

@@ -30,7 +30,7 @@ _GROUPS, _PAIRS, _EVENLY = 128, 40, 200
 DIGITS = 20
 
 
-class Law(Protocol):
+class RatioMasses(Protocol):
     """Q-masses at increasing ratios."""
 
     @property
@@ -51,7 +51,12 @@ def first_nodes(a: float, count: int, size: int, *, far: bool = False) -> Array:
 
 
 def nodes_of_mean(
-    one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED
+    one: RatioMasses,
+    two: RatioMasses,
+    weight: float,
+    rest: float,
+    size: int,
+    trimmed: float = TRIMMED,
 ) -> Array:
     """Return the nodes for the mean of two ratios, from some hundred groups of either
     distribution."""
@@ -72,7 +77,7 @@ def nodes_of_mean(
     return _refine_nodes(edges, np.diff(q_below), np.diff(p_below), rest, size)
 
 
-def _group_nodes(law: Law) -> tuple[Array, Array, Array, Array]:
+def _group_nodes(law: RatioMasses) -> tuple[Array, Array, Array, Array]:
     """Mean ratios and masses of groups of neighbouring positive nodes, and the ends of the groups,
     all rounded."""
     value, mass = law.value[1:], np.maximum(law.mass[1:], 1e-300)

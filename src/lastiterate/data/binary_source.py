@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.file_stream import Stream, Watched
+from lastiterate.data.file_stream import FileSnapshot, Stream
 from lastiterate.data.numpy_files import (
     BYTES,
-    Lying,
+    MappedArray,
     find_labels_file,
     idx_array,
     labels_file,
@@ -31,7 +31,11 @@ class ArrayFile(Stream):
     dear = False
 
     def __init__(
-        self, features: Lying, labels: Lying | None, answers_in: str, facts: FormatFacts | None
+        self,
+        features: MappedArray,
+        labels: MappedArray | None,
+        answers_in: str,
+        facts: FormatFacts | None,
     ) -> None:
         self._features, self._labels, self.answers_in, self.facts = (
             features,
@@ -39,7 +43,7 @@ class ArrayFile(Stream):
             answers_in,
             facts,
         )
-        self.watched = Watched.of(features.path, *(() if labels is None else (labels.path,)))
+        self.watched = FileSnapshot.of(features.path, *(() if labels is None else (labels.path,)))
         if len(features.shape) < 2 or 0 in features.shape or features.dtype.kind not in "biuf":
             raise InputError(
                 "data file",
@@ -98,13 +102,13 @@ def open_npy(path: Path) -> ArrayFile:
     return ArrayFile(_npy(path), _npy(labels) if labels.is_file() else None, labels.name, None)
 
 
-def _npy(path: Path) -> Lying:
+def _npy(path: Path) -> MappedArray:
     """Where the array of a .npy file lies, row by row."""
     array = map_array(path)
     rule = "must be a .npy file of one plain array, row by row, and nothing more"
     if not array.flags.c_contiguous:
         raise damage_error(path, rule)
-    return Lying(path, array.offset, array.dtype, array.shape, rule)
+    return MappedArray(path, array.offset, array.dtype, array.shape, rule)
 
 
 def open_idx(path: Path) -> ArrayFile:

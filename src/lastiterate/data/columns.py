@@ -57,7 +57,7 @@ def _finite(value: object) -> bool:
         return False
 
 
-class Described(ABC):
+class ColumnSpec(ABC):
     """A column of a table. ``kind``: what a schema calls it."""
 
     kind: ClassVar[str]
@@ -71,7 +71,7 @@ class Described(ABC):
 
 @final
 @dataclass(frozen=True)
-class Numeric(Described):
+class Numeric(ColumnSpec):
     """A number with a public range; scaled to [-1, 1], by its logarithm where ``scale`` is "log".
 
     ``missing``: "refuse", the number to put in its place, or "indicator": a feature of its own.
@@ -162,7 +162,7 @@ def to_texts(argument: str, values: Iterable[object]) -> tuple[str, ...]:
 
 @final
 @dataclass(frozen=True)
-class Category(Described):
+class Category(ColumnSpec):
     """One of some public values; one column each. "zero" leaves unknown or missing cells without a
     one, "indicator" gives missing ones a column of their own."""
 
@@ -200,7 +200,7 @@ class Category(Described):
 
 @final
 @dataclass(frozen=True)
-class Date(Described):
+class Date(ColumnSpec):
     """A day with a public range, written as 2026-01-31 (a time behind it is not read): its place
     between the ends, its month and its weekday.
 
@@ -252,7 +252,7 @@ class Date(Described):
 
 @final
 @dataclass(frozen=True)
-class Words(Described):
+class Words(ColumnSpec):
     """Free text, which a map makes numbers of; a missing cell is an empty text."""
 
     name: str
@@ -265,7 +265,7 @@ class Words(Described):
 
 @final
 @dataclass(frozen=True)
-class Ignore(Described):
+class Ignore(ColumnSpec):
     """A column that is not used."""
 
     name: str
@@ -274,7 +274,7 @@ class Ignore(Described):
 
 @final
 @dataclass(frozen=True)
-class Id(Described):
+class Id(ColumnSpec):
     """A number or name of the record, which is never trained on; ``predict`` writes it next to the
     prediction."""
 

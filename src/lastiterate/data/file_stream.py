@@ -29,7 +29,7 @@ PIECE = 2**20
 
 
 @dataclass(frozen=True)
-class Watched:
+class FileSnapshot:
     """Files as they were found: which ones their names led to, their sizes and the times of their
     last change."""
 
@@ -37,7 +37,7 @@ class Watched:
     states: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, *paths: Path) -> Watched:
+    def of(cls, *paths: Path) -> FileSnapshot:
         return cls(paths, tuple(map(_state, paths)))
 
     def check(self) -> None:
@@ -83,7 +83,7 @@ class Stream(ABC):
     """
 
     dear: ClassVar[bool]
-    watched: Watched
+    watched: FileSnapshot
     names: tuple[str, ...]
     shape: tuple[int, ...] | None = None
     facts: FormatFacts | None = None
@@ -125,7 +125,7 @@ class ParquetParts(Stream):
 
     def __init__(self, path: Path, unread: frozenset[str] = frozenset()) -> None:
         self._paths, self._unread = parts_of(path), unread
-        self.watched = Watched.of(*self._paths)
+        self.watched = FileSnapshot.of(*self._paths)
         self.names = column_names(list(same_columns(self._paths)))
         self._counts = [count_records(part) for part in self._paths]
         check_not_empty(path, self.names, len(self))

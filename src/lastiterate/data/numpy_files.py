@@ -81,7 +81,7 @@ def read_idx_shaped(path: Path) -> np.ndarray:
 
 @final
 @dataclass(frozen=True)
-class Lying:
+class MappedArray:
     """An array (n, ...) that lies in a file from byte ``begin`` on, and ends with it; ``rule``: what
     is said of a file of another length."""
 
@@ -125,7 +125,7 @@ class Lying:
             filled += got
 
 
-def idx_array(path: Path) -> Lying:
+def idx_array(path: Path) -> MappedArray:
     """Where the array of an IDX file lies, from its header."""
     with open_unpacked(path) as file:
         try:
@@ -134,7 +134,7 @@ def idx_array(path: Path) -> Lying:
             raise damage_error(path, "must be a complete gzip file", error) from None
         packed = isinstance(file, gzip.GzipFile)
     count = math.prod(shape) * dtype.itemsize
-    array = Lying(path, 4 + 4 * len(shape), dtype, shape, _rule_for_bytes(count), packed)
+    array = MappedArray(path, 4 + 4 * len(shape), dtype, shape, _rule_for_bytes(count), packed)
     if not packed and array.begin + count != path.stat().st_size:
         raise damage_error(path, array.rule)
     return array

@@ -14,7 +14,7 @@ import numpy as np
 from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
 from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, records_of
 from lastiterate.data.encoding import encode, find_faults, form_of
-from lastiterate.data.file_stream import ParquetParts, Stream, Watched
+from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream
 from lastiterate.data.numpy_files import is_idx
 from lastiterate.data.parquet import is_parts
 from lastiterate.data.readers import header_rule
@@ -40,7 +40,7 @@ class TextFile(Stream):
                 "-",
                 "write it to a file first",
             )
-        self._path, self._rule, self.watched = path, rule, Watched.of(path)
+        self._path, self._rule, self.watched = path, rule, FileSnapshot.of(path)
         with records_of(path, rule) as (self.names, records):
             self._n = sum(1 for _ in records)
         if self._n == 0:
@@ -74,7 +74,7 @@ CELLS = 2**20
 
 @final
 @dataclass(frozen=True)
-class Encoded:
+class EncodedSource:
     """A file through its schema: rows (m, d) float32, and targets, (m,)."""
 
     stream: Stream
@@ -125,7 +125,7 @@ class Encoded:
 
 @final
 @dataclass(frozen=True)
-class Plain:
+class ArraySource:
     """Arrays in files as they are: records (m, ...), and labels (m,) where the files have them."""
 
     file: ArrayFile
@@ -201,7 +201,9 @@ class Generated:
             yield from piece
 
 
-def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encoded | Plain:
+def stream(
+    path: str | Path, schema: Schema | str | Path | None = None
+) -> EncodedSource | ArraySource:
     """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet
     parts.
 
@@ -219,7 +221,7 @@ def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encod
     facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
     source = open_stream(path, facts)
     if facts is not None:
-        return Encoded(source, facts)
+        return EncodedSource(source, facts)
     if not isinstance(source, ArrayFile):
         raise InputError(
             "schema",
@@ -227,7 +229,7 @@ def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encod
             None,
             f"write one to fill in with: lastiterate schema {path}",
         )
-    return Plain(source)
+    return ArraySource(source)
 
 
 def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:

@@ -27,13 +27,13 @@ from lastiterate.engine.linear_gradients import (
 )
 from lastiterate.engine.linear_model import (
     Measurable,
-    Model,
+    TrainedWeights,
     prepare_privately,
     slice_arrays,
     with_calibration,
 )
 from lastiterate.engine.loop import arrange_once
-from lastiterate.engine.noise import Described
+from lastiterate.engine.noise import NoiseArguments
 from lastiterate.engine.preprocessing import compute_whitening, short_rows
 from lastiterate.engine.probability_calibration import Noisy
 from lastiterate.engine.random import Bits, Key, derive_key
@@ -391,7 +391,7 @@ class ExactLinear:
 jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     ExactLinear,
     lambda model: (
-        (Described(model.loss), model.most_squared, model.clip, model.clip_squared),
+        (NoiseArguments(model.loss), model.most_squared, model.clip, model.clip_squared),
         model.grid,
     ),
     lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]),
@@ -421,7 +421,7 @@ def execute_exactly(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     absent: Sequence[int] = (),
-) -> Model:
+) -> TrainedWeights:
     """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as
     ``execute`` has it.
 
@@ -445,7 +445,7 @@ def execute_exactly(
         )
     return with_calibration(
         run,
-        Model(weights, released),
+        TrainedWeights(weights, released),
         rows,
         labels,
         np.delete(slots_of(run, order, run.n), list(absent)),

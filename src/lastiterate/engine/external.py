@@ -143,7 +143,7 @@ ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 @register_pytree
 @dataclass(frozen=True)
-class Counted:
+class IndicatorSums:
     """The batch as a sum: the record of index i contributes the unit vector i; a chunk is indices
     and which are real.
 
@@ -187,7 +187,7 @@ class ExternalLoop:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
         base = StepProgram.of(
             self.run,
-            Counted(form, self._count, self._count),
+            IndicatorSums(form, self._count, self._count),
             None if self.rule is None else Plain(),
         )
         return replace(

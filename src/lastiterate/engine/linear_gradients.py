@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.noise import Described
+from lastiterate.engine.noise import NoiseArguments
 from lastiterate.engine.preprocessing import map_in_threads, prepare_rows, target_offset
 from lastiterate.engine.random import ORDER, Key, stream
 from lastiterate.engine.row_clipping import allocate_aligned, clamp_to_float32, clip_rows, norms_of
@@ -170,7 +170,7 @@ class Linear:
 
 jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     Linear,
-    lambda model: ((Described(model.loss), model.clip), (model.exact, model.places)),
+    lambda model: ((NoiseArguments(model.loss), model.clip), (model.exact, model.places)),
     lambda shape, held: Linear(held[0].value, held[1], *shape),
 )
 

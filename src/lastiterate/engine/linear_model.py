@@ -72,7 +72,7 @@ class Measurable:
     rows: Callable[[], Iterator[np.ndarray]]
     targets: Callable[[], Iterator[np.ndarray]]
     together: Callable[[Iterator[np.ndarray]], Any] = (
-        iter  #: what is read, as the sums take it: ``Shared``, or itself
+        iter  #: what is read, as the sums take it: ``SharedSlices``, or itself
     )
 
 
@@ -149,7 +149,7 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class TrainedWeights:
     """A released linear model: weights (k, d + 1), float64, and the releases of the parts of its
     preparation, in order."""
 
@@ -166,7 +166,7 @@ def execute(
     checkpoint: Checkpoint | None = None,
     absent: Sequence[int] = (),
     initial: np.ndarray | None = None,
-) -> Model:
+) -> TrainedWeights:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
     ``checkpoint``: checkpoints of it; a resumed run draws what it drew before, its private
@@ -189,7 +189,9 @@ def execute(
     done, released = resolve_step_sizes(run, (0, *np.shape(features))[-1], released, key, batches)
     trainer = Trainer(done)
     arranged = trainer.arrange(features, target, key, released, absent)
-    model = Model(trainer.fit_arranged(arranged, key, progress, checkpoint, initial), released)
+    model = TrainedWeights(
+        trainer.fit_arranged(arranged, key, progress, checkpoint, initial), released
+    )
     return with_calibration(
         run,
         model,
@@ -202,22 +204,22 @@ def execute(
 
 def with_calibration(
     run: Run,
-    model: Model,
+    model: TrainedWeights,
     rows: np.ndarray,
     labels: np.ndarray,
     slots: np.ndarray,
     rounds: Noisy,
-) -> Model:
+) -> TrainedWeights:
     """``model`` as the run's calibration leaves it, with the noise of ``rounds``, on arranged
     records (see ``score_in_memory``)."""
     if run.probability_calibration is None:
         return model
     scored = score_in_memory(run, model, rows, labels, slots)
-    return Model(calibrate_weights(run, model.weights, scored, rounds), model.released)
+    return TrainedWeights(calibrate_weights(run, model.weights, scored, rounds), model.released)
 
 
 def score_in_memory(
-    run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray
+    run: Run, model: TrainedWeights, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray
 ) -> Scored:
     """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices,
     computed once; none for a run whose calibration measures nothing. Records that are absent add
@@ -298,14 +300,14 @@ def rows_of_batches(
     return (iterate_slices(batch) for batch in batches)
 
 
-def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
+def scores(run: Run, model: TrainedWeights, features: np.ndarray) -> np.ndarray:
     """Linear scores of new rows, (n, k), prepared and clipped as in training."""
     rows = np.asarray(features)
     slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]
     return np.concatenate(list(map_in_threads(partial(scores_of_slice, run, model), slices)))
 
 
-def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
+def scores_of_slice(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
     """Return the scores of a few rows, in this thread."""
     return scores_of_prepared(
         run,
@@ -314,7 +316,7 @@ def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     )
 
 
-def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
+def scores_of_prepared(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
     """Return the scores of rows (m, d) that are prepared and clipped already, without their
     intercept."""
     predictor = (

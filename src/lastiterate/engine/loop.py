@@ -19,7 +19,7 @@ from lastiterate.engine.methods import (
     projection_of,
     proximal,
 )
-from lastiterate.engine.noise import Described, Noise, NoiseRecursion
+from lastiterate.engine.noise import Noise, NoiseArguments, NoiseRecursion
 from lastiterate.engine.random import ORDER, START, Key, Number, Real, gaussian, stream
 from lastiterate.engine.record_loss import with_keys
 from lastiterate.engine.sampler_interface import Sampler
@@ -112,7 +112,7 @@ class StepProgram:
             self.objective,
             self.divisor,
             self.recursion,
-            *map(Described, described),
+            *map(NoiseArguments, described),
         ), self.copies
 
     @classmethod

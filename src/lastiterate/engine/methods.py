@@ -309,7 +309,7 @@ INSIDE = 1 - 2.0**-45
 """Radii are shrunk by this factor, so that rounding cannot leave the domain."""
 
 
-def project(domain: Domain | Disc, theta: jax.Array) -> jax.Array:
+def project(domain: Domain | ExecutedBall, theta: jax.Array) -> jax.Array:
     """The closest point of the domain (as executed); ``theta`` of any shape, its entries are the
     coordinates."""
     match domain:
@@ -321,7 +321,7 @@ def project(domain: Domain | Disc, theta: jax.Array) -> jax.Array:
             return jnp.clip(theta, low, high)
         case Simplex(total):
             return project_onto_simplex(theta.ravel(), total).reshape(theta.shape)
-        case Disc():
+        case ExecutedBall():
             return project_onto_disc(domain, theta.ravel()).reshape(theta.shape)
         case _:
             raise InputError("domain", "has no projection that executes it", type(domain).__name__)
@@ -336,7 +336,7 @@ def project_onto_simplex(theta: jax.Array, total: float) -> jax.Array:
 
 
 @dataclass(frozen=True)
-class Disc:
+class ExecutedBall:
     """An affine ball as it is executed: the ball of ``radius`` around ``centre`` in the affine set
     through it.
 
@@ -349,17 +349,17 @@ class Disc:
     radius: float
 
 
-def projection_of(domain: Domain) -> Domain | Disc:
+def projection_of(domain: Domain) -> Domain | ExecutedBall:
     """The domain as it is executed."""
     if type(domain) is not AffineBall:
         return domain
     centre, radius = domain.centre()
-    return Disc(
+    return ExecutedBall(
         np.linalg.svd(np.array(domain.normals), full_matrices=False)[2], np.array(centre), radius
     )
 
 
-def project_onto_disc(disc: Disc, theta: jax.Array) -> Any:
+def project_onto_disc(disc: ExecutedBall, theta: jax.Array) -> Any:
     """The ball's part of an affine set is a ball in it: project onto the set, then towards that
     ball's centre."""
     moved = theta - disc.centre

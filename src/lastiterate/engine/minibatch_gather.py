@@ -20,7 +20,7 @@ from lastiterate.engine.loop import StepProgram, arrange_for_pass
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key
 from lastiterate.engine.row_clipping import allocate_aligned
-from lastiterate.engine.sampler_interface import DealtEachPass
+from lastiterate.engine.sampler_interface import EpochSampler
 from lastiterate.engine.samplers import Bins
 
 GROUP = 2**25
@@ -44,7 +44,7 @@ def batches(
     sampler = program.sampler
     if sampler.drawn != "each pass":
         yield Group(program, data, steps)
-    elif isinstance(sampler, DealtEachPass) and jax.default_backend() == "cpu":
+    elif isinstance(sampler, EpochSampler) and jax.default_backend() == "cpu":
         yield from ahead(iterate_batches(program, sampler, data, key, first, steps))
     else:  # a device gathers what lies there
         for number in range(first // sampler.blocks, -(-steps // sampler.blocks)):
@@ -56,7 +56,7 @@ def batches(
 
 
 def iterate_batches(
-    program: StepProgram, sampler: DealtEachPass, data: object, key: Key, first: int, steps: int
+    program: StepProgram, sampler: EpochSampler, data: object, key: Key, first: int, steps: int
 ) -> Iterator[Group]:
     """As many batches at a time as a buffer holds, as ``Bins`` reads them."""
     reads = replace(program, sampler=Bins(sampler.layout, sampler.blocks, sampler.rows_read))
@@ -76,7 +76,7 @@ def iterate_batches(
                 begin = end
 
 
-def flat(leaf: np.ndarray, sampler: DealtEachPass) -> np.ndarray:
+def flat(leaf: np.ndarray, sampler: EpochSampler) -> np.ndarray:
     """Records along the first axis, as a view."""
     array = np.asarray(leaf)
     return array.reshape(-1, *array.shape[len(sampler.layout.shape) :])
@@ -86,7 +86,7 @@ class Buffers:
     """Two buffers for records like ``rows``, with empty slots behind them that a program may read
     and leaves out."""
 
-    def __init__(self, rows: list[np.ndarray], sampler: DealtEachPass, n: int) -> None:
+    def __init__(self, rows: list[np.ndarray], sampler: EpochSampler, n: int) -> None:
         self._rows, self._sampler = rows, sampler
         blocks = sampler.blocks
         size = sum(part[:1].nbytes for part in rows)

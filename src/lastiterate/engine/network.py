@@ -287,7 +287,7 @@ def objective_of(
         raise InputError("microbatch", "must be a positive integer", microbatch)
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError(
-            "params", "must be 0 where the run starts at random", None, "or use start=Fixed()"
+            "params", "must be 0 where the run starts at random", None, "or use start=FixedStart()"
         )
     check_classes(run, records)
     copies = 0 if run.augmentation is None else run.augmentation.copies

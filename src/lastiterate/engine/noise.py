@@ -235,7 +235,7 @@ def numeric(kind: type) -> tuple[str, ...]:
 
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
-class Described:
+class NoiseArguments:
     """A description of a run (or None) whose numbers are arguments of compiled programs."""
 
     value: Any
@@ -247,7 +247,7 @@ class Described:
         return tuple(held[name] for name in numbers), (type(self.value), numbers, rest)
 
     @classmethod
-    def tree_unflatten(cls, structure: tuple[Any, ...], numbers: tuple[Any, ...]) -> Described:
+    def tree_unflatten(cls, structure: tuple[Any, ...], numbers: tuple[Any, ...]) -> NoiseArguments:
         kind, names, rest = structure
         if kind is type(None):
             return cls(None)
@@ -261,13 +261,13 @@ def register_pytree(kind: type[Kind]) -> type[Kind]:
     """Make an engine's frozen dataclass such a pytree."""
 
     def flatten(value: object) -> Any:
-        return Described(value).tree_flatten()
+        return NoiseArguments(value).tree_flatten()
 
     jax.tree_util.register_pytree_node(  # pyright: ignore
         kind,
         flatten,
         lambda structure, numbers: (  # pyright: ignore
-            Described.tree_unflatten(structure, numbers).value
+            NoiseArguments.tree_unflatten(structure, numbers).value
         ),
     )
     return kind

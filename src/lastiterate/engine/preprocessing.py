@@ -96,7 +96,7 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedSlices:
     """The slices that one of several processes reads; ``gathered``: from its sum to those of all,
     in their order."""
 
@@ -104,20 +104,22 @@ class Shared:
     gathered: Callable[[np.ndarray], Iterable[np.ndarray]]
 
 
-def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Iterator[np.ndarray]:
+def each_sum(
+    slices: Iterable[np.ndarray] | SharedSlices, statistic: Statistic
+) -> Iterator[np.ndarray]:
     """``statistic`` of every slice; one sum of every process where they share the rows.
 
     **Guarantee:** added up these are the sum over all rows, each counted once, and the same bits in
     every process.
     """
-    if isinstance(slices, Shared):
+    if isinstance(slices, SharedSlices):
         yield from slices.gathered(np.asarray(sum(map_in_threads(statistic, slices.slices))))
     else:
         yield from map_in_threads(statistic, slices)
 
 
 def add_sums(
-    noise: np.ndarray, slices: Iterable[np.ndarray] | Shared, statistic: Statistic
+    noise: np.ndarray, slices: Iterable[np.ndarray] | SharedSlices, statistic: Statistic
 ) -> np.ndarray:
     """``noise`` plus the sum of ``statistic`` over all slices."""
     for subtotal in each_sum(slices, statistic):
@@ -345,7 +347,7 @@ Slices = Iterable[np.ndarray]
 
 
 @dataclass(frozen=True)
-class Executed:
+class PreprocessingStep:
     """The execution of a part of the preparation.
 
     ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before
@@ -362,32 +364,32 @@ def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Ke
 
 
 NOTHING = np.zeros(0)
-PARTS: dict[type, Executed] = {
-    PrivateMean: Executed(
+PARTS: dict[type, PreprocessingStep] = {
+    PrivateMean: PreprocessingStep(
         lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centre_rows
     ),
-    PrivateTargetMean: Executed(
+    PrivateTargetMean: PreprocessingStep(
         lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
         lambda part, rows, measured: rows,
     ),
-    SquareRoots: Executed(
+    SquareRoots: PreprocessingStep(
         lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: square_roots(rows)
     ),
-    UnitRows: Executed(
+    UnitRows: PreprocessingStep(
         lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)
     ),
-    CosineFeatures: Executed(
+    CosineFeatures: PreprocessingStep(
         lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines
     ),
-    PrivateCovariance: Executed(_covariance, whiten_rows),
+    PrivateCovariance: PreprocessingStep(_covariance, whiten_rows),
     # measured where the steps read the rows, with their intercept: engine/linear_model.py
-    TopEigenvalue: Executed(
+    TopEigenvalue: PreprocessingStep(
         lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows
     ),
 }
 
 
-def execution_of(part: object) -> Executed:
+def execution_of(part: object) -> PreprocessingStep:
     """Return the execution of ``part``; refuse a part that is not in the table."""
     if type(part) not in PARTS:
         raise InputError(

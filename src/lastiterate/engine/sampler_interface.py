@@ -100,7 +100,7 @@ class Sampler(ABC):
         secret draws."""
 
 
-class DealtEachPass(Sampler):
+class EpochSampler(Sampler):
     """A sampler whose draws cut every pass into batches, which the host may gather (``gathered``)."""
 
     drawn = "each pass"

@@ -17,7 +17,7 @@ from lastiterate.engine.host_permutation import BatchOrder, split_into_bins, spl
 from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
 from lastiterate.engine.sampler_interface import (
-    DealtEachPass,
+    EpochSampler,
     Layout,
     Read,
     Sampler,
@@ -298,7 +298,7 @@ class PoissonDraws(Sampler):
 @final
 @register_pytree
 @dataclass(frozen=True)
-class AllocatedEachPass(DealtEachPass):
+class AllocatedEachPass(EpochSampler):
     """A pass is one list of positions: blocks in order, each from the front of the data to their
     end. No record is copied.
 
@@ -354,7 +354,7 @@ class AllocatedEachPass(DealtEachPass):
 @final
 @register_pytree
 @dataclass(frozen=True)
-class ReshuffledEachPass(DealtEachPass):
+class ReshuffledEachPass(EpochSampler):
     """A fresh uniform cut of the records into blocks in every pass; within a block, whose sum alone
     counts, they lie in public order, which is quicker to find.
 

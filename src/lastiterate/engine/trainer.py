@@ -45,7 +45,7 @@ from lastiterate.engine.methods import solver_of
 from lastiterate.engine.minibatch_gather import batches
 from lastiterate.engine.noise import Draws, Noise, NoiseAhead
 from lastiterate.engine.random import FARTHEST, ORDER, Key, Number, fresh_key, stream, streams
-from lastiterate.engine.sampler_interface import DealtEachPass, Sampler
+from lastiterate.engine.sampler_interface import EpochSampler, Sampler
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box, Everywhere
 from lastiterate.run.run import Run, check_described
@@ -169,7 +169,7 @@ class Models:
         """The data as every model's draw of a pass arranges them; the host sorts many records more
         quickly."""
         if (
-            not isinstance(sampler, DealtEachPass)
+            not isinstance(sampler, EpochSampler)
             or (n := sampler.records(self.data)) < SORTED_BY_HOST
             or jax.default_backend() != "cpu"
         ):
@@ -203,7 +203,7 @@ def _arrange_for_pass(program: StepProgram, data: object, keys: Key, number: Num
 def _place_records(
     program: StepProgram, data: object, places: np.ndarray, begins: np.ndarray
 ) -> Any:
-    sampler = cast(DealtEachPass, program.sampler)
+    sampler = cast(EpochSampler, program.sampler)
     return jax.vmap(partial(sampler.place_records, data))(places, begins)
 
 

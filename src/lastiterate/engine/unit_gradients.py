@@ -26,8 +26,8 @@ from lastiterate.engine.linear_gradients import (
 )
 from lastiterate.engine.linear_model import (
     Measurable,
-    Model,
     Release,
+    TrainedWeights,
     make_release,
     prepare_privately,
     with_calibration,
@@ -112,7 +112,7 @@ def execute_units(
     key: Key | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
-) -> Model:
+) -> TrainedWeights:
     """``execute`` for records that are units.
 
     **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the
@@ -138,7 +138,7 @@ def execute_units(
         )
         if order is None:
             arranged = arrange_once(trainer.loop.program, arranged, key)
-        model = Model(
+        model = TrainedWeights(
             trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released
         )
     return with_calibration(run, model, rows, labels, where, make_rounds(key))

@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.file_stream import Watched
+from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model
+from lastiterate.engine import TrainedWeights
 from lastiterate.engine.preprocessing import keeps_lengths
 from lastiterate.errors import InputError, outside
 from lastiterate.estimators.file_estimators import (
@@ -51,7 +51,7 @@ from lastiterate.release.linear_plans import (
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import Answers, Labels
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.losses import KnownConstants
@@ -70,7 +70,7 @@ Given = ParamSpec("Given")
 Fitted = TypeVar("Fitted")
 
 
-class Absent:
+class AbsentMethod:
     """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and
     asking says why."""
 
@@ -143,7 +143,7 @@ def seed_of(random_state: Any) -> int | None:
 
 # What the estimators share: scikit-learn's protocol around a fitted linear model.
 
-UNWATCHED = Watched.of()
+UNWATCHED = FileSnapshot.of()
 
 
 class PrivateLinear(OwnSeed, BaseEstimator):
@@ -260,7 +260,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         caveats: list[str],
         progress: object,
         protected: KeptUnits | None,
-        watched: Watched = UNWATCHED,
+        watched: FileSnapshot = UNWATCHED,
     ) -> None:
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
@@ -287,7 +287,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
         )
         charging.of_units = protected is not None
-        order = Order(
+        order = TrainingRequest(
             data=data_of(self, features, target, watched),
             budget=self._budget,
             algorithm=Algorithm(self.algorithm, run=self.run),
@@ -372,7 +372,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             )
         return self.row_norm
 
-    partial_fit = Absent(
+    partial_fit = AbsentMethod(
         "partial_fit does not exist: every call would be a release of its own, and a record that "
         "is "
         "fitted twice would pay twice; li.train(checkpoint=) resumes a long fit"
@@ -389,7 +389,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         return self._released.run
 
     @property
-    def model_(self) -> Model:
+    def model_(self) -> TrainedWeights:
         """Weights and what the private preparation released."""
         return self._released.released
 

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 from sklearn.utils.validation import check_array, validate_data  # pyright: ignore
 
-from lastiterate.data.file_stream import Watched
+from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 
@@ -159,7 +159,7 @@ def check_targets(labels: np.ndarray, otherwise: str) -> None:
 
 def check_input(
     estimator: Any, X: Any, y: Any, **how: Any
-) -> tuple[np.ndarray, np.ndarray, Watched]:
+) -> tuple[np.ndarray, np.ndarray, FileSnapshot]:
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
     streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
@@ -174,7 +174,7 @@ def check_input(
             return *cast(
                 "tuple[np.ndarray, np.ndarray]",
                 validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how),
-            ), Watched.of()
+            ), FileSnapshot.of()
     if estimator.report_accuracy is not None:
         raise InputError(
             "report_accuracy",
@@ -197,7 +197,9 @@ def check_input(
             f"{rows.dtype}, {rows.ndim} axes",
             "save it as such a table",
         )
-    watched = Watched.of(*files_of(rows), *files_of(y))  # before the first look at what is in them
+    watched = FileSnapshot.of(
+        *files_of(rows), *files_of(y)
+    )  # before the first look at what is in them
     answers: np.ndarray = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
     if answers.ndim != 1:
         raise InputError("y", "must be of shape (n,)", answers.shape)
@@ -228,14 +230,14 @@ def files_of(given: object) -> list[Path]:
 class Mapped(Arrays):
     """Arrays whose rows, or targets, lie in files that are mapped into memory."""
 
-    watched: Watched
+    watched: FileSnapshot
 
     def check(self) -> None:
         """Refuse a file that changed."""
         self.watched.check()
 
 
-def data_of(estimator: Any, rows: np.ndarray, target: np.ndarray, watched: Watched) -> Any:
+def data_of(estimator: Any, rows: np.ndarray, target: np.ndarray, watched: FileSnapshot) -> Any:
     """What is trained on: arrays, or a source of them, whose files are ``watched``."""
     if not estimator.stream:
         return rows, target

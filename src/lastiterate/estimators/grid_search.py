@@ -40,7 +40,7 @@ from lastiterate.release.linear_plans import candidate, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import Labels, Range, check_range, threshold_of
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.validation import check_kept, relative_weights, to_float
 
@@ -253,7 +253,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         tuning.check_candidates("candidates", len(distinct), SEVERAL)
         model = finish(
             SELECTED,
-            Order(
+            TrainingRequest(
                 data=(rows, target),
                 budget=Budget(self.epsilon, delta),
                 proof=certificate,

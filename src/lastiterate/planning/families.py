@@ -9,14 +9,14 @@ from itertools import product
 
 from lastiterate.planning import whitened_families
 from lastiterate.planning import whitened_families as whitened
-from lastiterate.planning.plan_request import Asked, linear_decay
+from lastiterate.planning.plan_request import PlanRequest, linear_decay
 from lastiterate.run.batching import Batching, Cyclic, FixedSize, Permuted, Poisson
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.methods import VarianceReduced
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant, InverseDecay, Steps
+from lastiterate.run.step_sizes import Constant, InverseDecay, StepSchedule
 from lastiterate.run.updates import HeavyBall
 
 # Blocks in one order for the whole run, secret or public.
@@ -26,18 +26,18 @@ STREAM_BLOCKS = (64, 512, 4096)  #: small enough to hold one in memory
 FEWEST_RECORDS = 20  #: in a block
 
 
-def plan_permuted(asked: Asked) -> Iterator[Run]:
+def plan_permuted(asked: PlanRequest) -> Iterator[Run]:
     """One secret order, certified for the last iterate."""
     return _plan_in_order(asked, Permuted, BLOCKS)
 
 
-def cyclic(asked: Asked) -> Iterator[Run]:
+def cyclic(asked: PlanRequest) -> Iterator[Run]:
     """A public order: what reads data larger than memory with no scratch file."""
     return _plan_in_order(asked, Cyclic, STREAM_BLOCKS)
 
 
 def _plan_in_order(
-    asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]
+    asked: PlanRequest, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]
 ) -> Iterator[Run]:
     """Constant steps below 2 / smooth; ever more passes while the prediction improves."""
     step = min(asked.first, 1.9 / asked.loss.facts().fact("smooth"))
@@ -63,21 +63,21 @@ FORGOTTEN = (
 PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
 
 
-def plan_accelerated(asked: Asked) -> Iterator[Run]:
+def plan_accelerated(asked: PlanRequest) -> Iterator[Run]:
     """Momentum, steps that fall linearly."""
     for one, steps, friction in product(asked.clips, STEPS, FRICTIONS):
         if steps * friction >= FORGOTTEN:
             yield replace(
                 one.empty,
                 steps=steps,
-                step_size=Steps(linear_decay(one.first, steps)),
+                step_size=StepSchedule(linear_decay(one.first, steps)),
                 clip=one.clip,
                 noise=one.composition_noise(steps),
                 optimizer=HeavyBall(1 - friction),
             )
 
 
-def plain(asked: Asked) -> Iterator[Run]:
+def plain(asked: PlanRequest) -> Iterator[Run]:
     """Constant steps."""
     for one, steps in product(asked.clips, PLAIN_STEPS):
         yield replace(one.empty, steps=steps, noise=one.composition_noise(steps), clip=one.clip)
@@ -94,7 +94,7 @@ class Family:
     data that do not, and that do, fit in memory. ``whitened``: whether they train on partly
     whitened rows, to which cosine features may be appended."""
 
-    runs: Callable[[Asked], Iterator[Run]]
+    runs: Callable[[PlanRequest], Iterator[Run]]
     larger: bool = True
     smaller: bool = True
     whitened: bool = False
@@ -122,7 +122,7 @@ FEWEST, MOST_OUTPUT_STEPS = 100, 1000  #: steps
 
 
 def output_run(
-    asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, prox: Prox | None
+    asked: PlanRequest, batching: Batching, blocks: int, loss: LinearLoss, prox: Prox | None
 ) -> Run:
     """One unit of noise on the last step. ``blocks``: batches in a pass; the steps are whole
     passes.
@@ -152,7 +152,7 @@ def output_run(
     )
 
 
-def balance_ridge(asked: Asked, loss: LinearLoss) -> float:
+def balance_ridge(asked: PlanRequest, loss: LinearLoss) -> float:
     """Return the ridge that balances its cost for a model of norm ``NORM`` and that of noise on the
     minimiser for a loss whose mean curvature is at most 1/4."""
     moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
@@ -168,7 +168,7 @@ ONE_RECORD_SHARE = 0.1
 
 
 def one_record_run(
-    asked: Asked, loss: LinearLoss, batching: Batching | None, prox: Prox | None
+    asked: PlanRequest, loss: LinearLoss, batching: Batching | None, prox: Prox | None
 ) -> Run:
     """One unit of noise; steps of 1 / (2 smooth + ridge k)."""
     task, steps = asked.task, min(asked.task.n**2, MOST_STEPS)
@@ -193,7 +193,7 @@ def one_record_run(
     )
 
 
-def ridge_for_forgetting(asked: Asked, loss: LinearLoss, steps: int) -> float:
+def ridge_for_forgetting(asked: PlanRequest, loss: LinearLoss, steps: int) -> float:
     """Return the ridge that balances its cost for a model of norm ``NORM`` and that of a step's
     noise after steps that fall as 1/(ridge k): one record's gradient, and noise of about its length
     along every parameter at any budget.
@@ -217,7 +217,7 @@ LONGEST = 1.9  #: steps, relative to 1/smooth
 
 
 def snapshot_run(
-    asked: Asked, loss: LinearLoss, cap: float, batching: Batching | None, prox: Prox | None
+    asked: PlanRequest, loss: LinearLoss, cap: float, batching: Batching | None, prox: Prox | None
 ) -> Run:
     """About one unit of noise. ``cap``: of the loss, for the length of its steps."""
     task, batches = asked.task, Poisson(RATE) if batching is None else batching

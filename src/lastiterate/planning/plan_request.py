@@ -53,7 +53,7 @@ def linear_decay(first: float, steps: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two
     cores; ``centred``: what centred rows are clipped to, relative to the norm before; ``longest``:
     what whitened rows are clipped to, relative to their root mean square, ``None`` where each is
@@ -69,7 +69,7 @@ class Asked:
     residual_clip: float = 0.2
 
     @property
-    def clips(self) -> tuple[Asked, ...]:
+    def clips(self) -> tuple[PlanRequest, ...]:
         """The same with every clip of centred rows that is weighed: bias of short rows against
         noise for long ones."""
         wider = WIDER[:1] if self.task.classes else WIDER
@@ -103,7 +103,7 @@ class Asked:
         noise = self.mean(MEAN_SHARE).noise_multiplier * math.sqrt(self.task.features) / self.task.n
         return MEAN_SHARE if noise <= FARTHEST_MEAN else 0.0
 
-    def with_public_count(self) -> Asked:
+    def with_public_count(self) -> PlanRequest:
         """The same where the number of records is public: a record moves as much then, and families
         may compare their runs with those that add-remove is not defined for."""
         return self if has_fixed_size(self.adjacency) else replace(self, adjacency="zero-out")

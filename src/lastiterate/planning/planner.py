@@ -36,7 +36,7 @@ from lastiterate.accounting.noise_calibration import check_budget
 from lastiterate.errors import InputError
 from lastiterate.markup import tag
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.predicted_risk import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency, has_fixed_size
@@ -235,7 +235,7 @@ def consider(
     check_budget(epsilon, delta, task.n)
     if not 0 < to_float("time_budget", time_budget) < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
-    asked = Asked(
+    asked = PlanRequest(
         replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget
     )
     plans = [
@@ -302,7 +302,9 @@ def weigh_shared(shared: SharedBudget, choice: Choice) -> Choice:
     return replace(choice, plans=tuple(plans), alone=choice.best.name)
 
 
-def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> Plan | None:
+def best_of(
+    asked: PlanRequest, name: str, runs: Callable[[PlanRequest], Iterator[Run]]
+) -> Plan | None:
     """The cheapest run among those of nearly the lowest risk, with the least noise that the budget
     allows."""
     seconds = asked.task.seconds

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from lastiterate.errors import InputError
 from lastiterate.planning import whitened_families
 from lastiterate.planning.families import balance_ridge, one_record_run, output_run, snapshot_run
-from lastiterate.planning.plan_request import Asked, linear_loss
+from lastiterate.planning.plan_request import PlanRequest, linear_loss
 from lastiterate.run.adjacency import check_adjacency, records_moved
 from lastiterate.run.batching import (
     BallsInBins,
@@ -52,7 +52,7 @@ which it is measured."""
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedBatching:
     """A way of drawing batches, given n and a size; ``any_loss``: whether the theorem that
     certifies them needs no smoothness."""
 
@@ -61,13 +61,13 @@ class Named:
 
 
 NAMED = {
-    "noisy-gd": Named(lambda n, size: FullBatch(), False),
-    "dp-sgld": Named(lambda n, size: FixedSize(size), True),
-    "cyclic-dp-sgd": Named(lambda n, size: Cyclic(size), False),
-    "permuted-sgd": Named(lambda n, size: Permuted(size), False),
-    "bins-sgd": Named(lambda n, size: BallsInBins(size), True),
-    "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
-    "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
+    "noisy-gd": NamedBatching(lambda n, size: FullBatch(), False),
+    "dp-sgld": NamedBatching(lambda n, size: FixedSize(size), True),
+    "cyclic-dp-sgd": NamedBatching(lambda n, size: Cyclic(size), False),
+    "permuted-sgd": NamedBatching(lambda n, size: Permuted(size), False),
+    "bins-sgd": NamedBatching(lambda n, size: BallsInBins(size), True),
+    "allocation-sgd": NamedBatching(lambda n, size: RandomAllocation(size), True),
+    "poisson-dp-sgd": NamedBatching(lambda n, size: Poisson(size / n), True),
 }
 PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = (
     "objective-perturbation",
@@ -113,7 +113,7 @@ INEXACT = {
 
 
 def describe_algorithm(
-    asked: Asked,
+    asked: PlanRequest,
     algorithm: str,
     *,
     batching: Batching | None = None,
@@ -141,7 +141,7 @@ def describe_algorithm(
 
 
 def _describe_algorithm(
-    asked: Asked,
+    asked: PlanRequest,
     algorithm: str,
     batching: Batching | None,
     prox: Prox | None,
@@ -199,7 +199,7 @@ def _describe_algorithm(
 
 
 def _describe_forgetting(
-    asked: Asked, batching: Batching | None, loss: LinearLoss, prox: Prox | None
+    asked: PlanRequest, batching: Batching | None, loss: LinearLoss, prox: Prox | None
 ) -> Run:
     """Blocks so many that a pass forgets about as much as theory allows before distances within it
     add up."""
@@ -222,7 +222,7 @@ def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
     return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
 
 
-def _describe_correlated(asked: Asked, batching: Batching) -> Run:
+def _describe_correlated(asked: PlanRequest, batching: Batching) -> Run:
     """Return correlated noise over batches in which a record has one position."""
     if batching.drawn not in ("never", "once"):
         raise InputError(
@@ -237,7 +237,7 @@ def _describe_correlated(asked: Asked, batching: Batching) -> Run:
     )
 
 
-def in_a_pass(asked: Asked, batching: Batching) -> int:
+def in_a_pass(asked: PlanRequest, batching: Batching) -> int:
     """Batches that hold as many records as there are."""
     blocks = batching.blocks(asked.task.n)
     return (
@@ -247,12 +247,14 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
     )
 
 
-def _cap_loss(asked: Asked, cap: float | None) -> LinearLoss:
+def _cap_loss(asked: PlanRequest, cap: float | None) -> LinearLoss:
     loss = linear_loss(asked.task, 1.0, asked.residual_clip)
     return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
 
 
-def _describe_capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
+def _describe_capped(
+    asked: PlanRequest, batching: Batching, prox: Prox | None, cap: float | None
+) -> Run:
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its
     noise."""
     task, loss = asked.task, _cap_loss(asked, cap)
@@ -284,7 +286,7 @@ def _describe_capped(asked: Asked, batching: Batching, prox: Prox | None, cap: f
 
 
 def _describe_minimised(
-    asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None
+    asked: PlanRequest, batching: Batching | None, prox: Prox | None, cap: float | None
 ) -> Run:
     """The perturbed objective whose ridge has the lowest predicted risk."""
     for name, value in (("batch", batching), ("prox", prox)):

@@ -31,7 +31,7 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.methods import NoisySGD
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart, InverseDecay, StepSize
+from lastiterate.run.step_sizes import Constant, FixedStart, GaussianStart, InverseDecay, StepSize
 from lastiterate.run.validation import Array, check_integer
 
 PASSES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80)
@@ -52,7 +52,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Forgetting:
+class ForgettingPlan:
     """The executed plan of a request, and its predictions.
 
     ``passes``: over the data; ``excess``: of the loss, in nats; ``retraining``: passes that
@@ -96,7 +96,7 @@ def plan_unlearning(
     epsilon: float,
     delta: float,
     most: int = PASSES[-1],
-) -> Forgetting:
+) -> ForgettingPlan:
     """The steps that forget ``removed`` more records within (epsilon, delta) with the least
     predicted loss, in as few passes as serve it.
 
@@ -122,7 +122,7 @@ def plan_unlearning(
         )
     passes, run = chosen
     certificate = Certificate(Unlearning(training, (*earlier, Continued(run, removed))))
-    return Forgetting(certificate, passes, best, count_retraining_passes(training, features))
+    return ForgettingPlan(certificate, passes, best, count_retraining_passes(training, features))
 
 
 def least_noise(
@@ -159,7 +159,7 @@ def least_noise(
 
 
 def _begun(run: Run, std: float) -> Run:
-    return replace(run, start=GaussianStart(std) if std > 0 else Fixed())
+    return replace(run, start=GaussianStart(std) if std > 0 else FixedStart())
 
 
 def candidates(training: Training) -> Iterator[tuple[int, Run]]:

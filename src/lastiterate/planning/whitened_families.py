@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.analysis.perturbed_objective import log_determinants, steps_for
-from lastiterate.planning.plan_request import MEAN_SHARE, Asked, linear_decay, linear_loss
+from lastiterate.planning.plan_request import MEAN_SHARE, PlanRequest, linear_decay, linear_loss
 from lastiterate.planning.task import COSINES, POWERS, budget
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, Cyclic, FullBatch, Permuted, RandomAllocation
@@ -69,7 +69,7 @@ REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
 
 
-def allocation(asked: Asked) -> Iterator[Run]:
+def allocation(asked: PlanRequest) -> Iterator[Run]:
     """Yield runs over secret blocks that are drawn again in every pass, certified by their
     allocation; for one record that is zeroed."""
     asked, blocks = plan_weighted(asked), block_count(asked.task.n)
@@ -86,7 +86,7 @@ def allocation(asked: Asked) -> Iterator[Run]:
     yield from find_allowed(asked, map(run, PASSES))
 
 
-def find_allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
+def find_allowed(asked: PlanRequest, runs: Iterable[Run]) -> Iterator[Run]:
     """The first run that the time budget allows, and the one behind it where that is much quicker."""
     longest = None
     for run in runs:
@@ -100,7 +100,7 @@ def find_allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
             longest = seconds
 
 
-def plan_correlated(asked: Asked) -> Iterator[Run]:
+def plan_correlated(asked: PlanRequest) -> Iterator[Run]:
     """Blocks in one order for all passes with correlated noise: nothing about the batches is
     secret, and all iterates count. In memory the order is drawn, so that it does not matter how the
     records are sorted; where one is exchanged, full batches did as well there at small budgets."""
@@ -121,7 +121,7 @@ def plan_correlated(asked: Asked) -> Iterator[Run]:
         yield make_correlated_run(asked, run.batching, run.steps // run.blocks)
 
 
-def make_correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
+def make_correlated_run(asked: PlanRequest, batching: Batching, passes: int) -> Run:
     """Make the run with the strategy, among those with a band as long as a pass, whose noise leaves
     the lowest predicted risk."""
     blocks = batching.blocks(asked.task.n)
@@ -137,18 +137,18 @@ def make_correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
     return min(map(run, POWERS), key=asked.risk)
 
 
-def plan_whitened(asked: Asked) -> Iterator[Run]:
+def plan_whitened(asked: PlanRequest) -> Iterator[Run]:
     """Full batches, certified by composition."""
     best = plan_weighted(asked)
     for steps in STEPS:
         yield compose_run(best, steps)
 
 
-def compose_run(asked: Asked, steps: int) -> Run:
+def compose_run(asked: PlanRequest, steps: int) -> Run:
     return run_of(asked, steps, asked.composition_noise(steps, spent(asked)), FullBatch())
 
 
-def plan_weighted(asked: Asked) -> Asked:
+def plan_weighted(asked: PlanRequest) -> PlanRequest:
     """With the longest rows, and of a regression the longest residuals, whose noise and bias
     together leave the lowest predicted risk in full batches."""
     norms = LONGEST[:1] if asked.task.feature_map == "fourier" else LONGEST
@@ -163,7 +163,7 @@ def plan_weighted(asked: Asked) -> Asked:
     )
 
 
-def spent(asked: Asked) -> float:
+def spent(asked: PlanRequest) -> float:
     """The part of mu^2 that the preparation costs."""
     cosines = COSINE_SHARE if asked.task.feature_map == "fourier" else 0.0
     return MEAN_SHARE + cosines + COVARIANCE_SHARE + (0.0 if asked.task.classes else TARGET_SHARE)
@@ -175,7 +175,7 @@ def block_count(n: int) -> int:
     return min(MANY_BLOCKS, max(n // ENOUGH_RECORDS, min(FEW_BLOCKS, n // FEWEST_RECORDS)))
 
 
-def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
+def run_of(asked: PlanRequest, steps: int, noise: Noise, batching: Batching) -> Run:
     """Clipped gradients, momentum, steps that are stable for what was released of the whitened
     rows."""
     task = asked.task
@@ -198,7 +198,7 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
     return replace(run, step_size=StableSteps(linear_decay(first_step(asked, run), steps)))
 
 
-def preparation(asked: Asked) -> tuple[Preparation, ...]:
+def preparation(asked: PlanRequest) -> tuple[Preparation, ...]:
     """Rows that are whitened in part; a regression's targets are centred, too."""
     moved = records_moved(asked.adjacency)
     targets = (
@@ -214,7 +214,7 @@ def preparation(asked: Asked) -> tuple[Preparation, ...]:
     return (*targets, *asked.maps, asked.mean(MEAN_SHARE), *cosines, covariance)
 
 
-def first_step(asked: Asked, run: Run) -> float:
+def first_step(asked: PlanRequest, run: Run) -> float:
     """Return the first of steps that add up to a length in proportion to n mu / clip: the noise
     that a weight collects over the run, were there no curvature, is then the same for every n,
     budget and clip, and falls with sqrt(classes). Where rows may be longer noise is in proportion,
@@ -224,7 +224,7 @@ def first_step(asked: Asked, run: Run) -> float:
     )
 
 
-def path_length(asked: Asked, clip: float) -> float:
+def path_length(asked: PlanRequest, clip: float) -> float:
     """The length of all steps, momentum included; ``clip``: what the residuals of classes are
     clipped to.
 
@@ -255,7 +255,7 @@ TOLERANCE = (
 )
 
 
-def plan_perturbed(asked: Asked) -> Iterator[Run]:
+def plan_perturbed(asked: PlanRequest) -> Iterator[Run]:
     """Runs for ever smaller ridges, while the solver's error can be bounded."""
     if (
         asked.task.classes == 0
@@ -272,7 +272,7 @@ def plan_perturbed(asked: Asked) -> Iterator[Run]:
         yield run
 
 
-def minimiser_run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | None:
+def minimiser_run_of(asked: PlanRequest, share: float, *, cap: float | None = None) -> Run | None:
     """The run for a ridge of this share, with about the noise that it needs; ``None`` where so
     small a ridge takes epsilon by itself, where epsilon is out of range, or double precision cannot
     reach the tolerance.

@@ -21,14 +21,14 @@ from lastiterate.data import (
 )
 from lastiterate.data.encoding import check_stated, find_faults, form_of, memory
 from lastiterate.data.file_stream import Stream
-from lastiterate.data.record_source import Encoded, estimate_memory, open_stream, streams
+from lastiterate.data.record_source import EncodedSource, estimate_memory, open_stream, streams
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
 from lastiterate.release.score_meaning import Labels, Range
-from lastiterate.release.training_request import Unread
+from lastiterate.release.training_request import LazyRecords
 from lastiterate.release.units import Units, identifiers
 from lastiterate.run.preprocessing import PrivateCovariance, columns
 from lastiterate.run.run import Run
@@ -53,7 +53,7 @@ class DataFile:
     ``map_rows``.
     """
 
-    table: Table | Stream | Encoded
+    table: Table | Stream | EncodedSource
     schema: Schema
     bundled: bool
     rows_per_unit: int = 1
@@ -65,7 +65,7 @@ class DataFile:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one record as it is read."""
-        assert not isinstance(self.table, Encoded)
+        assert not isinstance(self.table, EncodedSource)
         return self.table.shape or (len(self.table.names),)
 
     @property
@@ -79,8 +79,8 @@ class DataFile:
         if isinstance(self.table, Table):
             table, head, form = self.table, self.table, form_of(self.table, schema)
         else:
-            assert not isinstance(self.table, Encoded)
-            table, head = Encoded(self.table, schema), self.table.head
+            assert not isinstance(self.table, EncodedSource)
+            table, head = EncodedSource(self.table, schema), self.table.head
             form = table.form
         check_stated(head, schema)
         held = None if test is None else _public_test(test, schema, form.width)
@@ -104,7 +104,7 @@ class DataFile:
         """How records become rows."""
         if isinstance(self.table, Table):
             return form_of(self.table, self.schema)
-        assert isinstance(self.table, Encoded)
+        assert isinstance(self.table, EncodedSource)
         return self.table.form
 
     def size(self, run: Run | None = None) -> int:
@@ -134,9 +134,11 @@ class DataFile:
         )
 
     @property
-    def data(self) -> Encoded | Unread:
+    def data(self) -> EncodedSource | LazyRecords:
         """Rows and targets: a source of them, or not yet read."""
-        return self.table if isinstance(self.table, Encoded) else Unread(lambda: self.rows)
+        return (
+            self.table if isinstance(self.table, EncodedSource) else LazyRecords(lambda: self.rows)
+        )
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +165,7 @@ class DataFile:
         reads; none where training takes them all."""
         if isinstance(self.table, Table):
             return find_faults(self.table, self.schema)
-        assert isinstance(self.table, Encoded)
+        assert isinstance(self.table, EncodedSource)
         found: dict[str, InputError] = {}
         for error in self.table.find_faults(PIECE):
             found.setdefault(error.argument, error)

@@ -32,9 +32,9 @@ from lastiterate.release.linear_plans import (
 )
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
-from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, Order
+from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.validation import relative_weights
@@ -116,12 +116,12 @@ class PublicScores:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class TrainResult:
     """What came out: the model, the order that made it, the maps that make rows, and scores on data
     that is public (``None`` where there are none)."""
 
-    model: Fitted
-    order: Order
+    model: ReleasedModel
+    order: TrainingRequest
     maps: FeatureChoice
     scores: PublicScores | None = None
     plain_score: float | None = None
@@ -155,7 +155,7 @@ class Released:
         return self.maps.compare_costs(task, choice.best, budget, stream=self.order.stream)
 
 
-def check_asked(order: Order) -> Budget:
+def check_asked(order: TrainingRequest) -> Budget:
     """Refuse what cannot be combined in a fit on a file; its budget."""
     assert order.budget is not None
     sample, by_planner = order.model == SAMPLE, order.algorithm.planned
@@ -216,7 +216,7 @@ def check_asked(order: Order) -> Budget:
     return order.budget
 
 
-def fit_file(order: Order) -> Released:
+def fit_file(order: TrainingRequest) -> TrainResult:
     """Fit on a file with its schema, or on a bundled public set, of which a fifth is kept for
     testing.
 
@@ -242,7 +242,7 @@ def fit_file(order: Order) -> Released:
     return _score_model(run_release(SAMPLED if sample else LINEAR, order), order, file, maps)
 
 
-def _with_form(order: Order, file: DataFile) -> Order:
+def _with_form(order: TrainingRequest, file: DataFile) -> TrainingRequest:
     """The order with what the data's form says; a classifier's threshold belongs to its answers."""
     answers, threshold = file.answers, threshold_of(order.threshold, len(file.schema.classes))
     if isinstance(answers, Labels):
@@ -252,7 +252,7 @@ def _with_form(order: Order, file: DataFile) -> Order:
     )
 
 
-def _plan_linear(order: Order, file: DataFile, maps: FeatureChoice) -> Order:
+def _plan_linear(order: TrainingRequest, file: DataFile, maps: FeatureChoice) -> TrainingRequest:
     weights = relative_weights(order.class_weight, file.schema.classes)
     task = replace(
         file.task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights
@@ -264,7 +264,7 @@ def _plan_linear(order: Order, file: DataFile, maps: FeatureChoice) -> Order:
     return replace(order, model=None, size=file.size(order.certificate.run))
 
 
-def _plan_sample(order: Order, file: DataFile, budget: Budget) -> Order:
+def _plan_sample(order: TrainingRequest, file: DataFile, budget: Budget) -> TrainingRequest:
     task = file.task
     delta = budget.delta_for(task.n)
     proof = posterior.certify_plan(
@@ -279,12 +279,12 @@ def _plan_sample(order: Order, file: DataFile, budget: Budget) -> Order:
 
 
 def tune_file(
-    order: Order,
+    order: TrainingRequest,
     *,
     row_norms: tuple[float, ...] = (),
     algorithms: tuple[Algorithm, ...] = (AUTOMATIC,),
     law: Runs,
-) -> Released:
+) -> TrainResult:
     """Select one of ``algorithms`` times ``row_norms`` privately on a file, or on a bundled public
     set.
 
@@ -355,15 +355,17 @@ def _check_candidates(count: int) -> None:
     )
 
 
-def _score_model(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:
+def _score_model(
+    model: ReleasedModel, order: TrainingRequest, file: DataFile, maps: FeatureChoice
+) -> TrainResult:
     """A released model with what it, and the same model without privacy, score on data that are
     public."""
     score = None if file.tested is None else _score(model, order, file)
     plain = _plain_score(file) if file.bundled and model.kind != SAMPLED.name else None
-    return Released(model, order, maps, score, plain)
+    return TrainResult(model, order, maps, score, plain)
 
 
-def _score(model: Fitted, order: Order, file: DataFile) -> PublicScores:
+def _score(model: ReleasedModel, order: TrainingRequest, file: DataFile) -> PublicScores:
     """How well a model predicts the records that are public."""
     assert file.tested is not None
     features, target = file.tested
@@ -389,7 +391,7 @@ def _plain_score(file: DataFile) -> float:
 
 
 def prediction_rows(
-    model: Fitted,
+    model: ReleasedModel,
     data: str,
     *,
     ids: str | None = None,

@@ -177,7 +177,7 @@ HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredModel:
     """What a model folder holds, read but not yet believed; ``text``: its very certificate."""
 
     path: Path
@@ -237,7 +237,7 @@ def write(
     certificate: Certificate,
     delta: float,
     recorded: dict[str, Any],
-) -> Stored:
+) -> StoredModel:
     """Write a model folder, for its owner's eyes; it appears complete or not at all, and never
     replaces another one.
 
@@ -255,7 +255,7 @@ def write(
     clean(where)
     with interrupts.later():
         _appear(where, files | {CERTIFICATE: text.encode()})
-    return Stored(where, json.loads(described), files[WEIGHTS], json.loads(text), hashes, text)
+    return StoredModel(where, json.loads(described), files[WEIGHTS], json.loads(text), hashes, text)
 
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
@@ -360,7 +360,7 @@ def free(folder: str | Path) -> Path:
     return where
 
 
-def read(folder: str | Path) -> Stored:
+def read(folder: str | Path) -> StoredModel:
     """The three files of a model folder; ``InputError`` for what is missing or no JSON of one
     meaning."""
     path = to_path(folder, "model")
@@ -390,7 +390,7 @@ def read(folder: str | Path) -> Stored:
     if not serialization.is_object(certificate):
         raise InputError(CERTIFICATE, "must be a JSON object", type(certificate).__name__)
     hashes = {WEIGHTS: sha256(weights), MODEL: sha256(text)}
-    return Stored(path, model, weights, certificate, hashes, written.decode())
+    return StoredModel(path, model, weights, certificate, hashes, written.decode())
 
 
 def _weights(path: Path) -> bytes:
@@ -406,7 +406,7 @@ def _weights(path: Path) -> bytes:
     return limits.content(path, WEIGHTS, limits.FOLDER)
 
 
-def whole(folder: Path) -> Stored | None:
+def whole(folder: Path) -> StoredModel | None:
     """A model folder whose weights and description fit its certificate; ``None`` for anything else."""
     try:
         stored = read(folder)

@@ -13,7 +13,7 @@ from lastiterate.data import BUNDLED
 from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
-from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
+from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, private, together
 from lastiterate.release.data_file import open_file
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
@@ -38,15 +38,15 @@ MOST_IDS = 10**7
 
 
 @dataclass(frozen=True, eq=False)
-class Forgot:
+class ForgetResult:
     """The model, how it was planned, what a later request for ``reserve`` more records is predicted
     to take, and what a record that stays has paid by these steps alone (``steps``) and by
     everything (``whole``), at the model's delta."""
 
     model: FittedUnlearned
-    plan: Forgetting
+    plan: ForgettingPlan
     reserve: int
-    later: Forgetting | None
+    later: ForgettingPlan | None
     steps: float | None
     whole: float | None
 
@@ -68,7 +68,9 @@ class Request:
     header: bool | None = None
 
 
-def forget_file(asked: Request, *, charging: Charging, progress: Progress | None = None) -> Forgot:
+def forget_file(
+    asked: Request, *, charging: Charging, progress: Progress | None = None
+) -> ForgetResult:
     """Forget records of a file. ``charging``: is charged for those who stay; the caller finishes
     it."""
     model = load(asked.model)
@@ -113,10 +115,10 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
         ),
     )
     assert isinstance(after, FittedUnlearned)
-    return Forgot(after, plan, asked.reserve, later, *_paid(plan, delta))
+    return ForgetResult(after, plan, asked.reserve, later, *_paid(plan, delta))
 
 
-def _paid(plan: Forgetting, delta: float) -> tuple[float | None, float | None]:
+def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | None]:
     """Epsilon of a record that stays: by the steps of this request, and together with all before
     it."""
     steps, training = plan.everybody_else(), plan.subject.training

@@ -36,7 +36,7 @@ from lastiterate.release.allowance import Allowance, Charged
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint, Key
     from lastiterate.ledger.budget import Release
-    from lastiterate.release.released_model import Fitted
+    from lastiterate.release.released_model import ReleasedModel
 
 EVERY = 60.0
 """Seconds between checkpoints."""
@@ -292,7 +292,7 @@ class Charging:
                 "for another model name another folder",
             )
 
-    def compare(self, model: Fitted | None, data: object) -> None:
+    def compare(self, model: ReleasedModel | None, data: object) -> None:
         """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was
         certified, the data."""
         assert self.ledger is not None
@@ -337,14 +337,14 @@ class Charging:
         line = LineCheckpoints(self.ledger.path, self._token)
         return Checkpoint(self.kept_in, self.key, self.every, self._token, line)
 
-    def announce(self, model: Fitted) -> None:
+    def announce(self, model: ReleasedModel) -> None:
         """Refuse a model that the ledger would not call released, and say that it is the one that
         is written next; a ledger that cannot be asked now does not hinder it."""
         if self.ledger is not None and self._charged:
             with suppress(Unreachable):
                 self.ledger.announce(self._token, weights_hash(model))
 
-    def release(self, model: Fitted | None) -> None:
+    def release(self, model: ReleasedModel | None) -> None:
         """Say in the ledger that the model is out."""
         if self.ledger is not None and self._charged and model is not None:
             self.ledger.release(self._token, weights_hash(model))
@@ -359,7 +359,7 @@ class Charging:
 
             sealed.remove(self.kept_in)
 
-    def finish(self, model: Fitted | None) -> None:
+    def finish(self, model: ReleasedModel | None) -> None:
         """The model is out: say so in the ledger, and delete the checkpoint."""
         self.release(model)
         self.discard()
@@ -423,7 +423,7 @@ def make_charging(
     return charging
 
 
-def weights_hash(model: Fitted) -> str:
+def weights_hash(model: ReleasedModel) -> str:
     """SHA-256 of a model's file of weights."""
     from safetensors.numpy import save
 

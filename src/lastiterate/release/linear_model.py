@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.tail_truncation import caveats_of_one
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model, execute, fresh_key, keys_from_seed, scores
+from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed, scores
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
 from lastiterate.engine.streaming.buffers import Arrays, Devices
@@ -22,7 +22,7 @@ from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.folder import Stored
+from lastiterate.release.folder import StoredModel
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.noisy_accuracy import (
     Accuracy,
@@ -31,7 +31,7 @@ from lastiterate.release.noisy_accuracy import (
     count_of,
     noisy_numbers,
 )
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import (
     Answers,
     Labels,
@@ -40,8 +40,8 @@ from lastiterate.release.score_meaning import (
     check_answers,
     from_json,
 )
-from lastiterate.release.signatures import Written
-from lastiterate.release.training_request import Order, Unread, is_source
+from lastiterate.release.signatures import ProvenanceRecord
+from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.release.units import check_rows, unit_records
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
@@ -51,14 +51,14 @@ from lastiterate.run.validation import check_kept
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedLinear(Fitted):
+class FittedLinear(ReleasedModel):
     """A linear model: weights (k, d + 1), what its private preparation released, what its scores
     mean, and what noisy counts of its run say."""
 
     kind: ClassVar[str] = "linear"
     exact_kind: ClassVar[str] = "exact"
     run: Run
-    released: Model
+    released: TrainedWeights
     answers: Answers
     counted: tuple[float, ...] = ()
 
@@ -200,7 +200,7 @@ class FittedLinear(Fitted):
         return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
 
 
-def read(stored: Stored, like: object = None) -> FittedLinear:
+def read(stored: StoredModel, like: object = None) -> FittedLinear:
     """The model in a folder."""
     if like is not None:
         raise InputError(
@@ -231,7 +231,7 @@ def read(stored: Stored, like: object = None) -> FittedLinear:
         raise InputError(
             "model", "must hold weights of the shape that its run releases", weights.shape
         )
-    released = Model(weights, tuple(tensors[name] for name in names[1:]))
+    released = TrainedWeights(weights, tuple(tensors[name] for name in names[1:]))
     try:
         for rows in (3, 5):  # a part that fits one number of rows alone is none of every row
             scores(
@@ -255,7 +255,7 @@ def read(stored: Stored, like: object = None) -> FittedLinear:
         )
     check_answers(schema, answers)
     return FittedLinear(
-        proof=Written(stored.certificate),
+        proof=ProvenanceRecord(stored.certificate),
         delta=stored.certificate["delta"],
         schema=schema,
         run=run,
@@ -298,7 +298,7 @@ def draws(model: object, loss: object, augment: object) -> list[str]:
     return []
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse what linear models have no use for; rows and targets as arrays, of which only the form
     is looked at."""
     run = order.certificate.run
@@ -344,12 +344,12 @@ def check(order: Order) -> Order:
         )
     return (
         order
-        if isinstance(order.data, Unread) or is_source(order.data)
+        if isinstance(order.data, LazyRecords) or is_source(order.data)
         else replace(order, data=_arrays(order))
     )
 
 
-def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
+def _arrays(order: TrainingRequest) -> tuple[np.ndarray, np.ndarray]:
     """Rows and targets; their form is checked, their values are not looked at."""
     run, data = order.certificate.run, order.data
     if len(data) != 2:
@@ -376,7 +376,7 @@ def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
     return rows, target
 
 
-def fit(order: Order, key: Key | None) -> FittedLinear:
+def fit(order: TrainingRequest, key: Key | None) -> FittedLinear:
     """Execute the run on rows (n, d) and targets (n,), or on a source of them, and release its last
     iterate."""
     run = order.certificate.run
@@ -396,7 +396,7 @@ def fit(order: Order, key: Key | None) -> FittedLinear:
     )
 
 
-def _execute_order(order: Order, key: Key | None) -> Model:
+def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
     """By the arithmetic that was asked for, on records as they come."""
     run, checkpoint = order.certificate.run, order.charging.checkpoint
     if is_source(order.data):
@@ -424,7 +424,7 @@ def _execute_order(order: Order, key: Key | None) -> Model:
     return execute(run, rows, target, key, order.progress, checkpoint)
 
 
-def _count_correct(model: FittedLinear, order: Order) -> tuple[float, ...]:
+def _count_correct(model: FittedLinear, order: TrainingRequest) -> tuple[float, ...]:
     """The noisy count of right answers on the records that are kept for it.
 
     **Guarantee:** a run that resumes from a checkpoint gives the same number as before: it was
@@ -439,7 +439,7 @@ def _count_correct(model: FittedLinear, order: Order) -> tuple[float, ...]:
     )
 
 
-def _count_key(order: Order) -> Key:
+def _count_key(order: TrainingRequest) -> Key:
     """What the noise of the count is drawn under: of a seed, of the run's own key where a
     checkpoint has it, or new."""
     if order.seed is not None:

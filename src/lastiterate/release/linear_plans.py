@@ -22,7 +22,7 @@ from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
-from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size
 from lastiterate.run.noisy_counts import NoisyCount
 from lastiterate.run.run import Run
@@ -33,7 +33,9 @@ WIDE = 0.2
 # The run of a linear model: planned, of a named algorithm, or given, within a budget.
 
 
-def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Order:
+def plan_run(
+    order: TrainingRequest, task: Task, shared: SharedBudget | None = None
+) -> TrainingRequest:
     """The order with what its algorithm executes on a task, with the least noise that its budget
     allows.
 
@@ -101,7 +103,7 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
     return replace(order, proof=proof, choice=choice)
 
 
-def draw_units(task: Task, order: Order) -> Task:
+def draw_units(task: Task, order: TrainingRequest) -> Task:
     """The task with units as its records, where the engine draws units; elsewhere a unit pays for
     its rows by group privacy.
 
@@ -149,7 +151,7 @@ def candidate(
     task: Task, budget: Budget, algorithm: Algorithm, shared: SharedBudget | None
 ) -> Callable[[float, float], Certificate]:
     """What is planned for a task within another epsilon and delta."""
-    asked = Order(data=None, algorithm=algorithm)
+    asked = TrainingRequest(data=None, algorithm=algorithm)
     return lambda epsilon, delta: (
         plan_run(
             replace(asked, budget=replace(budget, epsilon=epsilon, delta=delta)), task, shared
@@ -208,7 +210,7 @@ AUTO, IN_RUN = "auto", get_args(FeatureMap)
 
 
 @dataclass(frozen=True)
-class OtherRows:
+class RowAlternative:
     """Rows that a choice stands against: numbers in a row, its largest norm, and which maps make
     it."""
 
@@ -229,7 +231,7 @@ class FeatureChoice:
     schema: Schema
     part: FeatureMap
     why: str
-    other: OtherRows | None = None
+    other: RowAlternative | None = None
 
     def compare_costs(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
         """What noise and clips are predicted to cost with these rows and with the others; empty
@@ -308,7 +310,7 @@ def choose_features(
     return FeatureChoice(mapped, PLAIN, f"{named_maps(maps)}: {why}", other)
 
 
-def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows | None:
+def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> RowAlternative | None:
     """The rows without the schema's maps, but for those that text needs; where it has no others,
     the rows of the maps that ``auto`` takes for any budget."""
     fields = replace(schema, features=()).form(shape).fields
@@ -320,7 +322,7 @@ def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows
     if maps == schema.features:
         return None
     form = replace(schema, features=maps).form(shape)
-    return OtherRows(form.width, form.norm, ", ".join(one.name for one in maps) or PLAIN)
+    return RowAlternative(form.width, form.norm, ", ".join(one.name for one in maps) or PLAIN)
 
 
 def check_planned(features: str, *, planned: bool) -> None:

@@ -10,16 +10,16 @@ from pathlib import Path
 from lastiterate.accounting import document
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import FORMAT
-from lastiterate.accounting.verification import Checked
+from lastiterate.accounting.verification import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release.model_kinds import Kind, kind_of
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.model_kinds import ModelKind, kind_of
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
 
 
-def load(folder: str | Path, like: object = None) -> Fitted:
+def load(folder: str | Path, like: object = None) -> ReleasedModel:
     """Read a model from a folder that ``save`` or ``lastiterate train`` wrote.
 
     Parameters
@@ -81,7 +81,7 @@ def load(folder: str | Path, like: object = None) -> Fitted:
 
 def verify(
     path: str | Path, *, key: str | Path | None = None, chain: Iterable[str | Path] = ()
-) -> Checked:
+) -> CheckResult:
     """Derive a certificate again from its subject, and compare every number, text and file.
 
     Parameters
@@ -151,7 +151,7 @@ def verify_folder(
     key: str | Path | None = None,
     chain: tuple[str | Path, ...] = (),
     page: bool = True,
-) -> Checked:
+) -> CheckResult:
     """Verify a model folder; ``page``: whether its page must be the one that its list has."""
     stored = folders.read(place)
     _check_schemas(stored.certificate, stored.model)
@@ -181,7 +181,7 @@ def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object
         document.check_schema(model, "model")
 
 
-def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
+def _unreadable(kind: ModelKind, stored: folders.StoredModel) -> tuple[str, ...]:
     """Why the files do not make a model, though they fit one another."""
     try:
         if kind.find_missing_library() is None:

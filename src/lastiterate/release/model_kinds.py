@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lastiterate.accounting.certificate import entry_of
 from lastiterate.errors import InputError
-from lastiterate.release.folder import Stored
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Order
+from lastiterate.release.folder import StoredModel
+from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.training_request import TrainingRequest
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
 
 
-class Home(Protocol):
+class ModelBackend(Protocol):
     """What the module of a kind defines."""
 
     def knows(self, model: object) -> bool:
@@ -32,22 +32,22 @@ class Home(Protocol):
         """What draws random numbers for every record, by name; of kinds that ``train`` makes."""
         ...
 
-    def check(self, order: Order) -> Order:
+    def check(self, order: TrainingRequest) -> TrainingRequest:
         """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes
         it."""
         ...
 
-    def fit(self, order: Order, key: Key | None) -> Fitted:
+    def fit(self, order: TrainingRequest, key: Key | None) -> ReleasedModel:
         """Execute what was checked and paid for."""
         ...
 
-    def read(self, stored: Stored, like: object) -> Fitted:
+    def read(self, stored: StoredModel, like: object) -> ReleasedModel:
         """The model in a folder; of its proof, what is written counts."""
         ...
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether
     ``train`` makes it.
 
@@ -68,7 +68,7 @@ class Kind:
     tables: bool = False
     exactly: str | None = None
 
-    def read(self, stored: Stored, like: object) -> Fitted:
+    def read(self, stored: StoredModel, like: object) -> ReleasedModel:
         exact = stored.model.get("kind") != self.name
         if exact and stored.model.get("run") != stored.model.get("exact_run"):
             raise InputError(
@@ -86,7 +86,7 @@ class Kind:
             return error.name
         return None
 
-    def load(self) -> Home:
+    def load(self) -> ModelBackend:
         library = self.find_missing_library()
         if library is not None:
             raise InputError(
@@ -95,14 +95,14 @@ class Kind:
                 None,
                 f"pip install lastiterate[{library}]",
             )
-        return cast(Home, import_module(self.module))
+        return cast(ModelBackend, import_module(self.module))
 
 
 # One row each. Another package (``LATE`` has the one for PyTorch) adds its row with ``register``
 # when it is imported, which happens when such a model turns up: nothing here needs it. The module
 # of a kind is loaded when a model of its kind turns up, so that checking a folder needs no engine.
 
-LINEAR = Kind(
+LINEAR = ModelKind(
     "linear",
     "lastiterate.release.linear_model",
     streams=True,
@@ -112,18 +112,20 @@ LINEAR = Kind(
 )
 
 
-SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
+SELECTED = ModelKind(
+    "selected", "lastiterate.release.tuning", "selection", trained=False, tables=True
+)
 
 
-SAMPLED = Kind(
+SAMPLED = ModelKind(
     "posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True
 )
 
 
-UNLEARNED = Kind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
+UNLEARNED = ModelKind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
 
 
-NETWORK = Kind(
+NETWORK = ModelKind(
     "network",
     "lastiterate.release.network_model",
     streams=True,
@@ -140,14 +142,14 @@ LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
 models need."""
 
 
-def register(kind: Kind) -> None:
+def register(kind: ModelKind) -> None:
     """Add a kind of model; a name that is taken is refused."""
     if kind.name in KINDS and KINDS[kind.name] != kind:
         raise InputError("kind", "must have a name of its own", kind.name)
     KINDS[kind.name] = kind
 
 
-def kind_for(model: object) -> Kind:
+def kind_for(model: object) -> ModelKind:
     """The row that knows what ``train`` is given as ``model``, later rows first; anything else is
     refused."""
     for library, package in LATE.items():
@@ -169,7 +171,7 @@ def kind_for(model: object) -> Kind:
     return row
 
 
-def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
+def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> ModelKind:
     """The row for what a folder holds; unknown kinds, and another certificate than the kind has,
     are refused."""
     name = model.get("kind")

@@ -19,11 +19,11 @@ from lastiterate.engine.record_loss import asks_for_key
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
-from lastiterate.release.folder import Stored
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.signatures import Written
+from lastiterate.release.folder import StoredModel
+from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training import name_augmentation
-from lastiterate.release.training_request import Order, is_source
+from lastiterate.release.training_request import TrainingRequest, is_source
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
@@ -233,7 +233,7 @@ FIRST = "the first parameters, and what the loss holds, are taken to be chosen w
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedNetwork(Fitted):
+class FittedNetwork(ReleasedModel):
     """The final parameters, structured like the first ones.
 
     The forward pass is the caller's code: no folder carries it, and ``predict`` takes it unless the
@@ -333,7 +333,7 @@ def knows(model: object) -> bool:
     return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(model))
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse what cannot be trained, by the shapes of the records alone."""
     run = order.certificate.run
     check_loss(run, order.loss)
@@ -353,7 +353,7 @@ def check(order: Order) -> Order:
     return order
 
 
-def fit(order: Order, key: Key | None) -> FittedNetwork:
+def fit(order: TrainingRequest, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
     how: Any = {
@@ -416,7 +416,7 @@ def check_loss(run: Run, loss: object) -> None:
         )
 
 
-def read(stored: Stored, like: object = None) -> FittedNetwork:
+def read(stored: StoredModel, like: object = None) -> FittedNetwork:
     """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
     run, tensors, leaves = (
         Run.from_dict(stored.model["run"]),
@@ -425,5 +425,8 @@ def read(stored: Stored, like: object = None) -> FittedNetwork:
     )
     params = rebuilt(leaves, tensors) if like is None else restore_arrays(like, leaves, tensors)
     return FittedNetwork(
-        proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params
+        proof=ProvenanceRecord(stored.certificate),
+        delta=stored.certificate["delta"],
+        run=run,
+        params=params,
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from lastiterate import __version__, limits
 from lastiterate.accounting.certificate import entry_of
-from lastiterate.accounting.verification import Checked
+from lastiterate.accounting.verification import CheckResult
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset
 from lastiterate.errors import InputError
@@ -181,7 +181,7 @@ def _facts(files: Mapping[str, bytes]) -> dict[str, str]:
     }
 
 
-def verify_onnx(path: Path) -> Checked:
+def verify_onnx(path: Path) -> CheckResult:
     """Verify the release in an ONNX file, and that its graph is the one of the certified model."""
     _check_library()
     from google.protobuf.message import DecodeError  # pyright: ignore

@@ -9,10 +9,10 @@ from lastiterate.accounting.noise_calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
 from lastiterate.errors import InputError
 from lastiterate.release import composition_reminder
-from lastiterate.release.model_kinds import Kind
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.model_kinds import ModelKind
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import warn_of_dumps
-from lastiterate.release.training_request import Order, Unread, is_source
+from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.release.units import check_units
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
@@ -24,7 +24,7 @@ from lastiterate.run.validation import check_kept, positive_integer
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 
 
-def run_release(kind: Kind, order: Order) -> Fitted:
+def run_release(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
     """The model that an order asks for; its line in the ledger is finished when the model is out
     (``finish``).
 
@@ -62,7 +62,7 @@ def run_release(kind: Kind, order: Order) -> Fitted:
     )
 
 
-def _find_earlier_model(kind: Kind, order: Order, place: Path) -> Fitted:
+def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) -> ReleasedModel:
     """The model that an earlier process of this order wrote, before it was stopped; refused with
     other records."""
     from lastiterate.release.loading import load
@@ -72,7 +72,7 @@ def _find_earlier_model(kind: Kind, order: Order, place: Path) -> Fitted:
     return load(place)
 
 
-def check_order(kind: Kind, order: Order) -> Order:
+def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
     """The order with what it assumes; refused where its certificate exceeds its budget, or it
     cannot be executed."""
     order.certificate.check_lower_bounds(order.delta)
@@ -89,7 +89,7 @@ def check_order(kind: Kind, order: Order) -> Order:
         shared = Devices(order.devices)
         shared.check_checkpoint(order.charging.kept_in)
         shared.check_records(order.certificate.run.n)
-    if not isinstance(order.data, Unread) and not is_source(order.data):
+    if not isinstance(order.data, LazyRecords) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats
     if kind.subject == "run":
@@ -107,7 +107,7 @@ def check_order(kind: Kind, order: Order) -> Order:
     return kind.load().check(replace(order, caveats=caveats))
 
 
-def check_nominal(order: Order) -> None:
+def check_nominal(order: TrainingRequest) -> None:
     """Refuse what would follow from the true number of records where the public n is nominal."""
     if order.in_pieces:
         raise InputError(
@@ -127,7 +127,7 @@ def check_nominal(order: Order) -> None:
         )
 
 
-def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
+def check_in_pieces(kind: ModelKind, devices: object, exact: bool) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the
     whole data."""
     positive_integer("devices", devices)
@@ -148,7 +148,7 @@ def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
         )
 
 
-def finish(kind: Kind, order: Order) -> Fitted:
+def finish(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
     """``run_release``, for models that are out when they are in the caller's hands."""
     model = run_release(kind, order)
     order.charging.finish(model)

@@ -24,11 +24,11 @@ from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.data.schema import Schema
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
-from lastiterate.release.folder import Stored
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.folder import StoredModel
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Range, Scores, as_json, check_answers, from_json
-from lastiterate.release.signatures import SYSTEM, Written
-from lastiterate.release.training_request import Order
+from lastiterate.release.signatures import SYSTEM, ProvenanceRecord
+from lastiterate.release.training_request import TrainingRequest
 from lastiterate.run.validation import Array, check_kept, positive
 
 GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
@@ -36,7 +36,7 @@ GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedSample(Fitted):
+class FittedSample(ReleasedModel):
     """One sample of theta, shape (d,), from the posterior of ``problem``.
 
     ``column``: rows are scaled down to this norm and get a constant column (``None``: they are used
@@ -76,7 +76,7 @@ class FittedSample(Fitted):
         return f"one sample of {len(self.value)} coefficients given {self.problem.domain.n} records"
 
 
-def read(stored: Stored, like: object = None) -> FittedSample:
+def read(stored: StoredModel, like: object = None) -> FittedSample:
     """The sample in a folder."""
     if like is not None:
         raise InputError(
@@ -107,7 +107,7 @@ def read(stored: Stored, like: object = None) -> FittedSample:
     )
     check_answers(schema, answers)
     return FittedSample(
-        proof=Written(stored.certificate),
+        proof=ProvenanceRecord(stored.certificate),
         delta=stored.certificate["delta"],
         schema=schema,
         problem=problem,
@@ -132,7 +132,7 @@ def sample_model(
     return FittedSample(proof=made.certificate, delta=delta, problem=problem, value=made.value)
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse answers that are no numbers, and a certificate of something else."""
     if not isinstance(order.certificate.subject, Posterior):
         raise InputError(
@@ -152,7 +152,7 @@ def check(order: Order) -> Order:
     return order
 
 
-def fit(order: Order, key: Key | None) -> FittedSample:
+def fit(order: TrainingRequest, key: Key | None) -> FittedSample:
     """Return the certified sample for rows (n, d), scaled to the norm ``order.model`` and extended
     by a constant column, and targets (n,) in [-1, 1]."""
     subject, (features, target) = order.certificate.subject, order.data

@@ -19,11 +19,11 @@ from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.release import folder as folders
-from lastiterate.release.signatures import EXACT, GENERATOR, Written, record_provenance
+from lastiterate.release.signatures import EXACT, GENERATOR, ProvenanceRecord, record_provenance
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Fitted(ABC):
+class ReleasedModel(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
     file become rows; ``statement``: the releaser's own (see
     ``lastiterate.accounting.verification.check_statement``); ``exact``: whether the certificate
@@ -36,7 +36,7 @@ class Fitted(ABC):
 
     kind: ClassVar[str]
     exact_kind: ClassVar[str] = ""
-    proof: Certificate | Written
+    proof: Certificate | ProvenanceRecord
     delta: float
     schema: Schema | None = None
     statement: dict[str, Any] | None = None
@@ -45,7 +45,9 @@ class Fitted(ABC):
 
     @cached_property
     def certificate(self) -> Certificate:
-        return self.proof.to_certificate() if isinstance(self.proof, Written) else self.proof
+        return (
+            self.proof.to_certificate() if isinstance(self.proof, ProvenanceRecord) else self.proof
+        )
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ class Fitted(ABC):
         """Write a folder that ``load`` and ``lastiterate verify`` read; it must not exist yet."""
         return self.store(folder).path
 
-    def store(self, folder: str | Path) -> folders.Stored:
+    def store(self, folder: str | Path) -> folders.StoredModel:
         """``save``, and what was written."""
         folders.free(folder)
         model, tensors = self.contents()

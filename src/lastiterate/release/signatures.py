@@ -207,7 +207,7 @@ def own_files() -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class ProvenanceRecord:
     """It is derived again, and compared, when somebody asks for it."""
 
     body: dict[str, Any]

@@ -20,10 +20,10 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import EVERY, make_charging
-from lastiterate.release.model_kinds import Kind, kind_for
+from lastiterate.release.model_kinds import ModelKind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Budget, Order, Progress, is_source
+from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.training_request import Budget, Progress, TrainingRequest, is_source
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge
@@ -83,7 +83,7 @@ def with_class_weights(run: Run, given: object) -> Run:
 
 
 def with_record_draws(
-    run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None
+    run: Run, kind: ModelKind, model: object, loss: object, augment: object, copies: int | None
 ) -> Run:
     """The run that says what its records draw."""
     names = kind.load().draws(model, loss, augment)
@@ -165,7 +165,7 @@ def train(
     statement: dict[str, Any] | None = None,
     scratch: str | Path | None = None,
     devices: int = 1,
-) -> Fitted:
+) -> ReleasedModel:
     """Calibrate a run to a budget, execute it on data, and release a certified model.
 
     Parameters
@@ -306,7 +306,7 @@ def train(
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
         fitted = finish(
             kind,
-            Order(
+            TrainingRequest(
                 data=data,
                 budget=None if epsilon is None else Budget(epsilon, stated, run.adjacency),
                 proof=certificate,
@@ -382,7 +382,7 @@ def _writable(folder: Path) -> Path:
     return folder
 
 
-def _check_data(kind: Kind, data: object, devices: int, secure_noise: bool) -> None:
+def _check_data(kind: ModelKind, data: object, devices: int, secure_noise: bool) -> None:
     """Refuse containers that the kind of model does not take."""
     check_kept("data", data)
     if is_source(data) or devices != 1:
@@ -414,7 +414,7 @@ def check_tensors(data: tuple[Any, ...]) -> None:
                 ) from None
 
 
-def _kind_for(model: object, loss: object) -> Kind:
+def _kind_for(model: object, loss: object) -> ModelKind:
     """The kind of model that is asked for; anything else is refused."""
     if model is None and loss is not None:
         raise InputError(
@@ -427,7 +427,7 @@ def _kind_for(model: object, loss: object) -> Kind:
 
 
 def _certify_run(
-    run: Run, kind: Kind, epsilon: float | None, delta: float, min_evidence: Evidence | None
+    run: Run, kind: ModelKind, epsilon: float | None, delta: float, min_evidence: Evidence | None
 ) -> Certificate:
     """Return the certificate of the run that will be executed; nothing is trained without one.
 

@@ -14,7 +14,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import UNNAMED, to_unit_name
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import TIME_BUDGET, Choice
 from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task, automatic_delta
@@ -91,9 +91,11 @@ class Budget:
             raise InputError("delta", 'must be a number in (0, 1) or "auto"', self.delta)
         return self.delta
 
-    def make_request(self, task: Task) -> Asked:
+    def make_request(self, task: Task) -> PlanRequest:
         """What families of runs are asked."""
-        return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
+        return PlanRequest(
+            task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget
+        )
 
 
 def parse_delta(text: str) -> float | Literal["auto"]:
@@ -140,7 +142,7 @@ class Algorithm:
         """Whether the planner chooses."""
         return self.name == "automatic" and self.run is None
 
-    def describe_run(self, asked: Asked, *, exact: bool) -> Run | None:
+    def describe_run(self, asked: PlanRequest, *, exact: bool) -> Run | None:
         """The run, but for its noise; ``None`` where the planner chooses. ``exact``: every step is
         charged then, and full batches are what noise counts least in."""
         if self.run is not None or (self.planned and not exact):
@@ -159,18 +161,18 @@ AUTOMATIC = Algorithm()
 
 
 @dataclass(frozen=True)
-class Unread:
+class LazyRecords:
     """Records whose values are looked at when ``read`` is called: once, after they are paid for."""
 
     read: Callable[[], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrainingRequest:
     """One release. What is asked comes first, then what the form of the data says, then what is
     planned, then the values of the records.
 
-    Asked. ``data``: arrays, a source of pieces, ``Unread``, or the name of a file. ``budget``: what
+    ``data``: arrays, a source of pieces, ``LazyRecords``, or the name of a file. ``budget``: what
     the release may cost (``None`` where the run's own noise was asked for): what is certified with
     more is refused before it is charged. ``model``: what the kind of model is made from: first
     parameters, a module, a row norm; of a file its name. ``exact``: exact sums and exact noise, not
@@ -253,7 +255,7 @@ class Order:
         while type(part) in (tuple, list, dict) and len(part):  # pyright: ignore
             first: Any = next(iter(part.values())) if type(part) is dict else part[0]  # pyright: ignore
             part = first  # pyright: ignore
-        return None if isinstance(part, Unread) else len(part)  # pyright: ignore
+        return None if isinstance(part, LazyRecords) else len(part)  # pyright: ignore
 
     @property
     def in_pieces(self) -> bool:
@@ -280,9 +282,9 @@ class Order:
             else np.asarray(self.unit)[self.places[0]]
         )
 
-    def open_data(self) -> Order:
+    def open_data(self) -> TrainingRequest:
         """The same with its values at hand; for what has been paid for."""
-        return replace(self, data=self.data.read()) if isinstance(self.data, Unread) else self
+        return replace(self, data=self.data.read()) if isinstance(self.data, LazyRecords) else self
 
 
 def is_source(data: object) -> bool:

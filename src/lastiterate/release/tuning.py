@@ -23,15 +23,15 @@ from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Se
 from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, key_from_seed, scores
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.linear_model import Model
+from lastiterate.engine.linear_model import TrainedWeights
 from lastiterate.engine.random import Bits, Key, derive_key, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release.folder import Stored
+from lastiterate.release.folder import StoredModel
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.score_meaning import Labels, Range, Scores, pick_class
-from lastiterate.release.signatures import Written
-from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.signatures import ProvenanceRecord
+from lastiterate.release.training_request import LazyRecords, TrainingRequest
 from lastiterate.release.units import check_rows
 from lastiterate.run.run import Run
 
@@ -60,7 +60,7 @@ class FittedSelected(FittedLinear):
         return model | {"selection": self.selection.description()}, tensors
 
 
-def read(stored: Stored, like: object = None) -> FittedSelected:
+def read(stored: StoredModel, like: object = None) -> FittedSelected:
     """The model in a folder."""
     model = read_linear(stored, like)
     selection = Selection.from_dict(stored.model["selection"])
@@ -69,7 +69,7 @@ def read(stored: Stored, like: object = None) -> FittedSelected:
             "model", "must be one of the candidates of its certificate", None, "train again"
         )
     return FittedSelected(
-        proof=Written(stored.certificate),
+        proof=ProvenanceRecord(stored.certificate),
         delta=model.delta,
         schema=model.schema,
         run=model.run,
@@ -133,11 +133,11 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
     return split(n, seed=0)
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse checkpoints, two rows of one unit, and candidates that describe other records."""
     order.charging.without_checkpoint("while candidates are tried")
     check_rows(order.unit, order.records, 1)
-    if not isinstance(order.data, Unread):
+    if not isinstance(order.data, LazyRecords):
         _parts_of(order)
     return order
 
@@ -155,7 +155,7 @@ def selection_of(proof: Certificate) -> Selection:
     return chosen
 
 
-def _parts_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
+def _parts_of(order: TrainingRequest) -> tuple[np.ndarray, np.ndarray]:
     """The public split of the records, of the sizes that are certified."""
     chosen, (train, held) = selection_of(order.certificate), parts(len(order.data[0]))
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
@@ -167,13 +167,13 @@ def _parts_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
     return train, held
 
 
-def fit(order: Order, key: Key | None) -> FittedSelected:
+def fit(order: TrainingRequest, key: Key | None) -> FittedSelected:
     """Execute the selection on rows (n, d) and targets (n,), its public split made here, and
     release the winner."""
     assert order.answers is not None
     chosen, (train, held) = selection_of(order.certificate), _parts_of(order)
     rows, labels = map(np.asarray, order.data)
-    best: tuple[tuple[int, int], Run, Model] | None = None
+    best: tuple[tuple[int, int], Run, TrainedWeights] | None = None
     for run, own, noise, tie in _draws(chosen, order.seed):
         interrupts.check()
         model = execute(run, rows[train], labels[train], own)

@@ -17,25 +17,25 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model, execute
+from lastiterate.engine import TrainedWeights, execute
 from lastiterate.engine.preprocessing import prepare_rows, target_offset
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.planning.unlearning_plans import PASSES, Forgetting, plan_unlearning, private
-from lastiterate.release.folder import Stored
+from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, plan_unlearning, private
+from lastiterate.release.folder import StoredModel
 from lastiterate.release.ledger_charge import Charging, make_charging
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Answers, Labels, Scores
-from lastiterate.release.signatures import Written
-from lastiterate.release.training_request import Budget, Order, Progress, Unread
+from lastiterate.release.signatures import ProvenanceRecord
+from lastiterate.release.training_request import Budget, LazyRecords, Progress, TrainingRequest
 from lastiterate.run.losses import Logistic, Softmax
 from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
@@ -60,7 +60,7 @@ def _is_logistic(model: object) -> bool:
 
 def read_minimiser(
     model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
-) -> tuple[RidgeMinimiser, Model, Labels]:
+) -> tuple[RidgeMinimiser, TrainedWeights, Labels]:
     """What a fitted ``LogisticRegression`` minimised, its weights (k, d + 1) and its labels.
 
     scikit-learn minimises C sum_i loss_i + |w|^2 / 2: the mean with a ridge of 1 / (C n). Its
@@ -126,7 +126,11 @@ def read_minimiser(
     if not slope <= max(FAR * first, training.residual / RESIDUAL):
         raise _no_minimiser()
     weights = polish_weights(training, rows, target, coefficients)
-    return training, Model(np.column_stack((weights, np.zeros(len(weights))))), Labels(labels)
+    return (
+        training,
+        TrainedWeights(np.column_stack((weights, np.zeros(len(weights))))),
+        Labels(labels),
+    )
 
 
 def with_indices(model: Any, y: np.ndarray) -> np.ndarray:
@@ -225,11 +229,11 @@ class FittedUnlearned(FittedLinear):
 
 
 @dataclass(frozen=True, eq=False)
-class Before:
+class ForgettingSource:
     """The model that is to forget, and the positions of the records that it forgets, in the data
     that are given."""
 
-    model: Model
+    model: TrainedWeights
     removed: tuple[int, ...]
 
 
@@ -241,12 +245,12 @@ def run_for_scores(unlearning: Unlearning) -> Run:
     )
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse checkpoints and seeds of streams, and data of another size than the remaining records
     of the training."""
     subject = _subject(order)
     order.charging.without_checkpoint("while a model forgets")
-    if order.in_pieces or isinstance(order.data, Unread):
+    if order.in_pieces or isinstance(order.data, LazyRecords):
         raise InputError(
             "data", "must be in memory where a model forgets", None, "load them as arrays"
         )
@@ -259,7 +263,7 @@ def check(order: Order) -> Order:
             "train with zero-out what is to forget",
         )
     rows, target = (np.asarray(part) for part in order.data)
-    named = len(set(order.model.removed)) if isinstance(order.model, Before) else 0
+    named = len(set(order.model.removed)) if isinstance(order.model, ForgettingSource) else 0
     if named != subject.requests[-1].removed:
         raise InputError(
             "remove",
@@ -277,16 +281,16 @@ def check(order: Order) -> Order:
     return replace(order, data=(rows, target))
 
 
-def _subject(order: Order) -> Unlearning:
+def _subject(order: TrainingRequest) -> Unlearning:
     subject = order.certificate.subject
-    if not isinstance(subject, Unlearning) or not isinstance(order.model, Before):
+    if not isinstance(subject, Unlearning) or not isinstance(order.model, ForgettingSource):
         raise InputError(
             "certificate", "must be about forgetting", subject.word, "lastiterate.forget makes one"
         )
     return subject
 
 
-def fit(order: Order, key: Key | None) -> FittedUnlearned:
+def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
     """Continue from the weights on rows (m, d) and targets (m,), those of the removed records set
     to zero.
 
@@ -312,7 +316,7 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
         delta=order.delta,
         schema=order.schema,
         run=run_for_scores(subject),
-        released=Model(weights, before.model.released),
+        released=TrainedWeights(weights, before.model.released),
         answers=order.answers,
         unlearning=subject,
     )
@@ -331,7 +335,7 @@ def zero_removed(
     return rows, target, gone
 
 
-def read(stored: Stored, like: object = None) -> FittedUnlearned:
+def read(stored: StoredModel, like: object = None) -> FittedUnlearned:
     """The model in a folder."""
     model, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
     if model.run != run_for_scores(unlearning):
@@ -339,7 +343,7 @@ def read(stored: Stored, like: object = None) -> FittedUnlearned:
             "model", "must be scored by the run of its certificate", None, "forget again"
         )
     return FittedUnlearned(
-        proof=Written(stored.certificate),
+        proof=ProvenanceRecord(stored.certificate),
         delta=model.delta,
         schema=model.schema,
         run=model.run,
@@ -356,11 +360,11 @@ NO_LEDGER = "nobody compared the data with those that the model was trained on: 
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainingHistory:
     """A model that may forget: how its weights came about, the weights, what was forgotten before."""
 
     training: Training
-    weights: Model
+    weights: TrainedWeights
     answers: Answers
     earlier: tuple[Continued, ...] = ()
     schema: Schema | None = None
@@ -467,8 +471,8 @@ def forget(
 
 
 def plan_forgetting(
-    before: Trained, removed: int, *, epsilon: float, delta: float, most: int
-) -> Forgetting:
+    before: TrainingHistory, removed: int, *, epsilon: float, delta: float, most: int
+) -> ForgettingPlan:
     """The plan for a model; where nothing says that it forgets, what its own differential privacy
     says."""
     features = before.weights.weights.shape[1] - 1
@@ -514,7 +518,7 @@ def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) 
 def check_forgets(model: object, removed: int | None = None, delta: float | None = None) -> None:
     """Refuse trained models of other kinds than those that may forget: with the reason, and with
     what holds anyway."""
-    if isinstance(model, Fitted) and not isinstance(model, FittedLinear | FittedUnlearned):
+    if isinstance(model, ReleasedModel) and not isinstance(model, FittedLinear | FittedUnlearned):
         own = with_nothing_done(model.certificate, removed, model.delta if delta is None else delta)
         raise NotCertified(
             f"nothing says that a {model.kind} model forgets: steps on the records that stay bring "
@@ -527,8 +531,8 @@ def check_forgets(model: object, removed: int | None = None, delta: float | None
 
 
 def make_order(
-    before: Trained,
-    plan: Forgetting,
+    before: TrainingHistory,
+    plan: ForgettingPlan,
     data: tuple[np.ndarray, np.ndarray],
     gone: tuple[int, ...],
     epsilon: float,
@@ -536,7 +540,7 @@ def make_order(
     charging: Charging,
     seed: int | None = None,
     progress: Progress | None = None,
-) -> Order:
+) -> TrainingRequest:
     """What the pipeline executes; the ledger is charged for those who stay."""
     charged = None
     if charging.ledger is not None:
@@ -549,12 +553,12 @@ def make_order(
                 "forget a model that was trained with noise, or leave the ledger out",
             )
         charging.compare(before.model, data)
-    return Order(
+    return TrainingRequest(
         data=data,
         budget=Budget(epsilon, delta),
         proof=plan.certificate,
         delta=delta,
-        model=Before(before.weights, gone),
+        model=ForgettingSource(before.weights, gone),
         seed=seed,
         progress=progress,
         charging=charging,
@@ -566,12 +570,14 @@ def make_order(
     )
 
 
-def read_training(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -> Trained:
+def read_training(
+    model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None
+) -> TrainingHistory:
     """How the weights of a model came about; what cannot be known is refused."""
     if isinstance(model, FittedUnlearned):
         known = model.unlearning
         check_certified(known, model.certificate.subject)
-        return Trained(
+        return TrainingHistory(
             known.training, model.released, model.answers, known.requests, model.schema, model
         )
     if isinstance(model, FittedLinear):
@@ -582,12 +588,14 @@ def read_training(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | N
                 model.form,
             )
         check_certified(model.run, model.certificate.run)
-        return Trained(model.run, model.released, model.answers, (), model.schema, model)
+        return TrainingHistory(model.run, model.released, model.answers, (), model.schema, model)
     if isinstance(model, tuple) and len(model) == 2 and type(model[0]) is Run:  # pyright: ignore
         run, weights = model[0], np.asarray(model[1], np.float64)
         count = run.loss.target_classes
-        return Trained(run, Model(weights), Labels(tuple(range(count))) if count else Scores())
-    return Trained(*read_minimiser(model, np.asarray(x), np.asarray(y), row_norm))
+        return TrainingHistory(
+            run, TrainedWeights(weights), Labels(tuple(range(count))) if count else Scores()
+        )
+    return TrainingHistory(*read_minimiser(model, np.asarray(x), np.asarray(y), row_norm))
 
 
 def check_certified(described: Run | Unlearning, certified: object) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """``dash``: lengths of strokes and gaps in pixels ("" for a whole line). ``marker``:
     matplotlib's name."""
 
@@ -45,16 +45,16 @@ class Look:
 
 
 STYLES = {
-    "certified": Look("#0072b2", width=2.6),
-    "other upper": Look("#56b4e9", "9 3", 1.6),
-    "composition": Look("#d55e00", "3 3", 1.8),
-    "sampling": Look("#009e73", "10 3 2 3", 1.8),
-    "last iterate": Look("#0072b2", width=2.4),
-    "lower": Look("#000000", "6 4", 1.8, "^"),
-    "assumed": Look("#cc79a7", "1 3", 2.0, "x"),
-    "claimed": Look("#cc79a7", "1 3", 1.6),
-    "audit": Look("#e69f00", width=1.8, marker="o"),
-    "chance": Look("#777777", "2 4", 1.2),
+    "certified": LineStyle("#0072b2", width=2.6),
+    "other upper": LineStyle("#56b4e9", "9 3", 1.6),
+    "composition": LineStyle("#d55e00", "3 3", 1.8),
+    "sampling": LineStyle("#009e73", "10 3 2 3", 1.8),
+    "last iterate": LineStyle("#0072b2", width=2.4),
+    "lower": LineStyle("#000000", "6 4", 1.8, "^"),
+    "assumed": LineStyle("#cc79a7", "1 3", 2.0, "x"),
+    "claimed": LineStyle("#cc79a7", "1 3", 1.6),
+    "audit": LineStyle("#e69f00", width=1.8, marker="o"),
+    "chance": LineStyle("#777777", "2 4", 1.2),
 }
 """How each meaning looks."""
 FONT = 10

@@ -16,16 +16,16 @@ from lastiterate.features.map_registry import describe_maps, maps_from
 from lastiterate.markup import Markup, tag
 from lastiterate.report import page_parts
 from lastiterate.report.page_parts import LADDER, bullets, fold, make_table, number, section
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_list, is_object
-from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart
+from lastiterate.run.step_sizes import Constant, FixedStart, GaussianStart
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Broken, Theorem, check_assumptions
+from lastiterate.theorems.theorem import Theorem, Violated, check_assumptions
 
 # The one change of a run after which a theorem that fails would apply: tried, not guessed.
 
@@ -73,7 +73,7 @@ def changes(run: Run) -> Iterator[Change]:
     yield "project onto a ball of radius 1", lambda: replace(run, domain=Ball(1.0))
     yield "leave the projection out", lambda: replace(run, domain=Everywhere())
     yield "leave the penalty's proximal map out", lambda: replace(run, prox=None)
-    yield "start at a fixed point", lambda: replace(run, start=Fixed())
+    yield "start at a fixed point", lambda: replace(run, start=FixedStart())
     yield "start at a Gaussian point", lambda: replace(run, start=GaussianStart(1.0))
 
 
@@ -97,7 +97,7 @@ def find_opening(theorem: Theorem, run: Run) -> str | None:
             other = made()
             read = to_accounted_run(other)
             if other != run and not any(
-                isinstance(checked, Broken) for checked in check_assumptions(theorem, read)
+                isinstance(checked, Violated) for checked in check_assumptions(theorem, read)
             ):
                 return words
         except InputError:  # that change cannot be made of this run
@@ -108,7 +108,7 @@ def find_opening(theorem: Theorem, run: Run) -> str | None:
 # The description of the run, the releaser's statement, checks in the browser, downloads.
 
 
-def execution(subject: Subject) -> Markup | str:
+def execution(subject: ReportSource) -> Markup | str:
     """How the run makes the guarantee hold."""
     stated = subject.body["stated"]
     if "contributions" not in stated:
@@ -185,7 +185,7 @@ def execution(subject: Subject) -> Markup | str:
     return tag("section", tag("h3", "How the run was described"), make_table(rows), class_="screen")
 
 
-def word(subject: Subject) -> Markup | str:
+def word(subject: ReportSource) -> Markup | str:
     """The releaser's statement, marked as such."""
     schema = subject.schema
     parts: list[Markup] = []
@@ -217,7 +217,7 @@ QUOTED = "The ledger that it was charged to, when this page was made"
 """The heading of a ledger's line, which pages without a ledger do not have."""
 
 
-def ledger(subject: Subject) -> Markup | str:
+def ledger(subject: ReportSource) -> Markup | str:
     """The line of a ledger that the model was charged to, read when the report was made."""
     quote = subject.ledger
     if quote is None:
@@ -292,7 +292,7 @@ def _columns(schema: dict[str, Any]) -> Markup:
     )
 
 
-def check(subject: Subject) -> Markup:
+def check(subject: ReportSource) -> Markup:
     """Weights are hashed here, closed forms are computed again."""
     parts: list[Markup] = []
     if subject.weights:
@@ -424,7 +424,7 @@ def render_protocol(body: Mapping[str, Any], audit: Mapping[str, Any] | None) ->
 # Every theorem's verdict, what the guarantee rests on, what must stay secret.
 
 
-def verdicts(subject: Subject) -> Markup:
+def verdicts(subject: ReportSource) -> Markup:
     """Every theorem: what it says, or why it fails and which change would make it apply."""
     title = "4. Every theorem's verdict"
     listed: list[dict[str, Any]] | None = subject.body.get("verdicts")
@@ -462,7 +462,7 @@ def verdicts(subject: Subject) -> Markup:
 
 
 def _table(
-    subject: Subject, pairs: list[tuple[int, dict[str, Any]]], last: str, caption: str | None
+    subject: ReportSource, pairs: list[tuple[int, dict[str, Any]]], last: str, caption: str | None
 ) -> Markup:
     rows = [
         tag(
@@ -493,14 +493,15 @@ def _verdict_number(i: int, row: dict[str, Any]) -> object:
     return ["at least ", shown] if row["kind"] == "lower" else shown
 
 
-def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
+def _verdict_words(subject: ReportSource, row: dict[str, Any]) -> object:
     if row["applies"]:
         return f"{row['evidence'].lower()} facts"
     theorem, run = TABLE[row["theorem"]], subject.run
     assert run is not None
     change = find_opening(theorem, run)
     broken = sum(
-        isinstance(checked, Broken) for checked in check_assumptions(theorem, to_accounted_run(run))
+        isinstance(checked, Violated)
+        for checked in check_assumptions(theorem, to_accounted_run(run))
     )
     opened = (
         f"One change would make it apply: {change}."
@@ -510,7 +511,7 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]
 
 
-def evidence(subject: Subject) -> Markup:
+def evidence(subject: ReportSource) -> Markup:
     """What the guarantee rests on, the strongest evidence first."""
     rests = subject.body["stated"]["rests_on"]
     entries: list[Markup] = []
@@ -547,7 +548,7 @@ def _describe_empty_rung(rung: str) -> str:
     return 'no fact of the proof; what people typed is in section 1, "Taken on trust"'
 
 
-def secrets(subject: Subject) -> Markup:
+def secrets(subject: ReportSource) -> Markup:
     """What must stay secret, and what no theorem covers."""
     stated = subject.body["stated"]
     return section(
@@ -562,7 +563,7 @@ def secrets(subject: Subject) -> Markup:
     )
 
 
-def _explain_caveat(subject: Subject, text: str) -> str:
+def _explain_caveat(subject: ReportSource, text: str) -> str:
     """Return a caveat as it is written; of a bound on rows, whether somebody made it true."""
     described = subject.body["stated"]["unit"]
     if text != units(described["rows"]):

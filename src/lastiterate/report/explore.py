@@ -20,7 +20,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
 from lastiterate.report.figures import steps, tradeoff
 from lastiterate.report.page import part, source_hash
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run import serialization
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import Evidence
@@ -67,7 +67,7 @@ DEFAULT: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExploreRequest:
     """A question: the run that the fields describe, and delta."""
 
     run: Run
@@ -80,7 +80,7 @@ class Asked:
         return batching.drawn not in ("never", "once") or batching.independent
 
 
-def read(fields: object) -> Asked:
+def read(fields: object) -> ExploreRequest:
     """The question in the page's fields; ``InputError`` for anything else."""
     if not is_object(fields) or set(fields) != set(DEFAULT):
         raise InputError("fields", "must be those of the page", None)
@@ -106,7 +106,7 @@ def read(fields: object) -> Asked:
             f"n is {int(given['n']):,}",
         )
     try:
-        return Asked(_run(given), float(given["delta"]))
+        return ExploreRequest(_run(given), float(given["delta"]))
     except InputError as error:
         raise _translate(error, given) from None
 
@@ -216,19 +216,24 @@ NUMBERED = re.compile(r"(<h2[^>]*>)[0-9]+\. ")
 """A heading with its number in a report, which this page does not have."""
 
 
-def _curves(asked: Asked, certificate: Certificate) -> Markup:
+def _curves(asked: ExploreRequest, certificate: Certificate) -> Markup:
     """The report's own pictures of the run."""
-    from lastiterate.accounting.verification import Checked
+    from lastiterate.accounting.verification import CheckResult
 
     text = certificate.to_json(asked.delta)
-    subject = Subject(
-        "run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True
+    subject = ReportSource(
+        "run",
+        json.loads(text),
+        text,
+        CheckResult((), None, asked.delta),
+        certificate,
+        described=True,
     )
     pictures = tag("div", tradeoff(subject, moving=False), steps(subject))
     return Markup(NUMBERED.sub(r"\1", str(pictures)))
 
 
-def copies(asked: Asked) -> dict[str, str]:
+def copies(asked: ExploreRequest) -> dict[str, str]:
     """The run as Python, as a command and as JSON: each gives the same run."""
     run = asked.run
     parts = [

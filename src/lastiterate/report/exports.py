@@ -41,7 +41,7 @@ from lastiterate.report.guideline_sheets import (
     w3c,
 )
 from lastiterate.report.page_parts import odds, percent
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import convertible
 
 # YAML for the documents that are exported: mappings, lists and scalars, every text in double
@@ -115,7 +115,7 @@ SCAI = "https://in-toto.io/attestation/scai/v0.3"
 STATEMENT = "https://in-toto.io/Statement/v1"
 
 
-def model_card(subject: Subject) -> dict[str, str]:
+def model_card(subject: ReportSource) -> dict[str, str]:
     """A Hugging Face model card: front matter and text."""
     body, stated = subject.body, subject.body["stated"]
     head = dump(
@@ -183,7 +183,7 @@ def model_card(subject: Subject) -> dict[str, str]:
     return {"README.md": f"---\n{head}---\n" + "\n".join(parts)}
 
 
-def _records(subject: Subject) -> list[str]:
+def _records(subject: ReportSource) -> list[str]:
     """How records become rows, where the schema says it."""
     if subject.schema is None:
         return []
@@ -193,7 +193,7 @@ def _records(subject: Subject) -> list[str]:
     ]
 
 
-def registry(subject: Subject) -> dict[str, str]:
+def registry(subject: ReportSource) -> dict[str, str]:
     """An entry of the third tier of OpenDP's deployments registry."""
     body, stated = subject.body, subject.body["stated"]
     mechanisms = (
@@ -253,7 +253,7 @@ def registry(subject: Subject) -> dict[str, str]:
     return {"deployment.yaml": dump(entry)}
 
 
-def _flavour(subject: Subject) -> dict[str, str]:
+def _flavour(subject: ReportSource) -> dict[str, str]:
     """What is guaranteed, of which data."""
     adjacency, rows = subject.body["adjacency"], subject.body["stated"]["unit"]["rows"]
     kept = "every number of the run, the schema"
@@ -272,7 +272,7 @@ def _flavour(subject: Subject) -> dict[str, str]:
     }
 
 
-def _loss(subject: Subject) -> dict[str, Any]:
+def _loss(subject: ReportSource) -> dict[str, Any]:
     """How much, for whom."""
     body, unit = subject.body, subject.body["stated"]["unit"]
     return {
@@ -288,7 +288,7 @@ def _loss(subject: Subject) -> dict[str, Any]:
     }
 
 
-def scai(subject: Subject) -> dict[str, str]:
+def scai(subject: ReportSource) -> dict[str, str]:
     """An in-toto statement with the predicate SCAI: attributes of the weights, the certificate
     their evidence."""
     body, stated = subject.body, subject.body["stated"]
@@ -352,7 +352,7 @@ def scai(subject: Subject) -> dict[str, str]:
     return {"scai.json": json.dumps(made, indent=2) + "\n"}
 
 
-def sacro(subject: Subject) -> dict[str, str]:
+def sacro(subject: ReportSource) -> dict[str, str]:
     """SACRO-ML's ``target.yaml`` and a report of results, with no model and no array: nothing of a
     record."""
     arrays = [
@@ -395,7 +395,7 @@ def sacro(subject: Subject) -> dict[str, str]:
     return {"target.yaml": dump(target), "report.json": json.dumps(report, indent=2) + "\n"}
 
 
-def _disclosure(subject: Subject) -> dict[str, Any]:
+def _disclosure(subject: ReportSource) -> dict[str, Any]:
     body = subject.body
     return {
         "guarantee": claim(subject),
@@ -406,7 +406,7 @@ def _disclosure(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _features(subject: Subject) -> dict[int, dict[str, Any]]:
+def _features(subject: ReportSource) -> dict[int, dict[str, Any]]:
     """Columns in the order of the encoding, from the schema; empty where there is none."""
     columns: dict[int, dict[str, Any]] = {}
     if subject.schema is None or subject.schema.get("array"):
@@ -425,12 +425,12 @@ def _features(subject: Subject) -> dict[int, dict[str, Any]]:
     return columns
 
 
-def references(subject: Subject) -> dict[str, str]:
+def references(subject: ReportSource) -> dict[str, str]:
     """BibTeX of every theorem used."""
     return {"references.bib": subject.certified.cite()}
 
 
-FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
+FORMATS: dict[str, Callable[[ReportSource], dict[str, str]]] = {
     "model-card": model_card,
     "registry": registry,
     "scai": scai,
@@ -445,14 +445,14 @@ FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
 """Names of formats, and what makes their files: name to text."""
 
 
-def onnx_file(subject: Subject, folder: Path) -> dict[str, bytes]:
+def onnx_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """The model for other runtimes, its release and its card within."""
     from lastiterate.release.onnx_model import to_onnx
 
     return {"model.onnx": to_onnx(folder, {"model_card": model_card(subject)["README.md"]})}
 
 
-def hub_folder(subject: Subject, folder: Path) -> dict[str, bytes]:
+def hub_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """The folder with its card as README.md, as the Hugging Face Hub shows it; it verifies."""
     names = (WEIGHTS, MODEL, CERTIFICATE, PAGE)
     files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
@@ -460,7 +460,7 @@ def hub_folder(subject: Subject, folder: Path) -> dict[str, bytes]:
     return files | {MANIFEST: format_manifest(files)}
 
 
-MODEL_FORMATS: dict[str, Callable[[Subject, Path], dict[str, bytes]]] = {
+MODEL_FORMATS: dict[str, Callable[[ReportSource, Path], dict[str, bytes]]] = {
     "onnx": onnx_file,
     "huggingface": hub_folder,
 }
@@ -468,7 +468,7 @@ MODEL_FORMATS: dict[str, Callable[[Subject, Path], dict[str, bytes]]] = {
 ALL_FORMATS = {**FORMATS, **MODEL_FORMATS}
 
 
-def export_files(subject: Subject, form: str, folder: Path) -> dict[str, bytes]:
+def export_files(subject: ReportSource, form: str, folder: Path) -> dict[str, bytes]:
     """The files of a format, by name; refused where others would read differential privacy of every
     record from it."""
     limit = subject.certified.subject.limit

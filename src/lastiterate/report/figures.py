@@ -17,7 +17,7 @@ from lastiterate.report import charts, execution_section, page_parts
 from lastiterate.report.charts import Axis, Series, chart
 from lastiterate.report.guideline_sheets import line
 from lastiterate.report.page_parts import fold, make_table, number, section, share
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run.run import Run
 
 # Effects of columns, as pictures and as a table: post-processing of the released weights.
@@ -28,7 +28,7 @@ DIGITS = {"": 4, "year": 6}
 """Of a place, by its unit."""
 
 
-def effects(subject: Subject) -> Markup | str:
+def effects(subject: ReportSource) -> Markup | str:
     """Every column's effect, the largest first, with the noise's own band."""
     ranked = subject.effects
     if not ranked:
@@ -74,7 +74,7 @@ def _name(effect: Effect) -> str:
     return f"{effect.column}, {effect.answer}" if effect.answer else effect.column
 
 
-def effects_as_markdown(subject: Subject) -> list[str]:
+def effects_as_markdown(subject: ReportSource) -> list[str]:
     """Lines of a table with every column's effect, the largest first; none where there are no
     effects."""
     if not subject.effects:
@@ -118,7 +118,7 @@ def _find_extreme(
     return f"{change:+.3g} at {line(where)}"
 
 
-def texts_of(subject: Subject) -> list[str]:
+def texts_of(subject: ReportSource) -> list[str]:
     """Columns of text, which have no effects that could be shown."""
     return [
         name
@@ -250,7 +250,7 @@ def _why(run: Run) -> str:
 # The trade-off of tests, and epsilon over steps.
 
 
-def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
+def tradeoff(subject: ReportSource, *, moving: bool = True) -> Markup:
     """What a test that looks at the release can find out. ``moving``: with the slider, and what an
     audit found."""
     title = "2. What a test can find out"
@@ -336,7 +336,7 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
     )
 
 
-def _audit_section(subject: Subject) -> Markup:
+def _audit_section(subject: ReportSource) -> Markup:
     audit = subject.audit
     fixed = execution_section.render_protocol(subject.body, audit)
     if audit is None:
@@ -363,7 +363,7 @@ STYLES = {
 }
 
 
-def steps(subject: Subject) -> Markup:
+def steps(subject: ReportSource) -> Markup:
     """Epsilon over steps."""
     title = "3. Epsilon over steps"
     if isinstance(subject.certified.subject, Unlearning):

@@ -29,7 +29,7 @@ from lastiterate.report.page_parts import (
     section,
     share,
 )
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import ADJACENCIES, records_moved
 from lastiterate.run.serialization import is_object
 from lastiterate.theorems import TABLE
@@ -40,7 +40,7 @@ UNSTATED = tag("em", "not stated", class_="unstated")
 """Visible, so that nobody takes silence for an answer."""
 
 
-def answers(subject: Subject) -> list[Markup]:
+def answers(subject: ReportSource) -> list[Markup]:
     """The guarantee in a sentence and a number, and a row for each question."""
     body, stated = subject.body, subject.body["stated"]
     parts: list[Markup] = []
@@ -106,7 +106,7 @@ def _compare_with_epsilon(body: dict[str, Any]) -> list[Markup]:
     ]
 
 
-def compare_with_published(subject: Subject) -> Markup:
+def compare_with_published(subject: ReportSource) -> Markup:
     """Show the release among those that others published."""
     body = subject.body
     rows = [
@@ -158,7 +158,7 @@ def compare_with_published(subject: Subject) -> Markup:
     )
 
 
-def _quote_statement(subject: Subject, name: str) -> object:
+def _quote_statement(subject: ReportSource, name: str) -> object:
     text = subject.statement.get(name)
     return (
         UNSTATED
@@ -167,7 +167,7 @@ def _quote_statement(subject: Subject, name: str) -> object:
     )
 
 
-def _describe_release(subject: Subject) -> str:
+def _describe_release(subject: ReportSource) -> str:
     run = subject.run
     if subject.described:
         return "nothing yet: a run that is described"
@@ -193,7 +193,7 @@ def _name_unit(unit: dict[str, Any], *, many: bool = False) -> str:
     return f"{'units' if many else 'one unit'}{named}"
 
 
-def _day(subject: Subject) -> object:
+def _day(subject: ReportSource) -> object:
     day = subject.software.get(WRITTEN)
     return (
         UNSTATED
@@ -205,7 +205,7 @@ def _day(subject: Subject) -> object:
     )
 
 
-def _unit(subject: Subject) -> object:
+def _unit(subject: ReportSource) -> object:
     said = subject.statement.get("unit")
     described = subject.body["stated"]["unit"]
     return [
@@ -242,7 +242,7 @@ def _describe_kept_rows(described: dict[str, Any]) -> str:
     return f"Training used {kept} of each {name}; further rows were left out before it began."
 
 
-def _from(subject: Subject) -> str:
+def _from(subject: ReportSource) -> str:
     question = QUESTIONS[subject.body["adjacency"]].replace("your", "a")
     return (
         f"anyone who sees what was released and wants to know {question}, even knowing the code, "
@@ -253,7 +253,7 @@ def _from(subject: Subject) -> str:
     )
 
 
-def _explain_meaning(subject: Subject) -> object:
+def _explain_meaning(subject: ReportSource) -> object:
     body, stated = subject.body, subject.body["stated"]
     if body["epsilon"] is None:
         return "nothing is guaranteed"
@@ -284,7 +284,7 @@ def _explain_meaning(subject: Subject) -> object:
     return parts
 
 
-def _accuracy(subject: Subject) -> object:
+def _accuracy(subject: ReportSource) -> object:
     lines = [tag("p", str(each)) for each in subject.accuracies]
     said = subject.statement.get("accuracy")
     if said:
@@ -292,7 +292,7 @@ def _accuracy(subject: Subject) -> object:
     return lines or UNSTATED
 
 
-def _describe_charge(subject: Subject) -> object:
+def _describe_charge(subject: ReportSource) -> object:
     line = subject.ledger
     if line is not None:
         if line.problems:
@@ -315,7 +315,7 @@ def _describe_charge(subject: Subject) -> object:
     return [UNSTATED, ": no ledger was quoted, and other releases of the same data add up"]
 
 
-def _describe_other_charges(subject: Subject) -> list[str]:
+def _describe_other_charges(subject: ReportSource) -> list[str]:
     """What the releaser says was paid for, and was not."""
     return [
         f"{kind}: {'; '.join(subject.statement[name])}"
@@ -324,7 +324,7 @@ def _describe_other_charges(subject: Subject) -> list[str]:
     ]
 
 
-def _rests(subject: Subject) -> str:
+def _rests(subject: ReportSource) -> str:
     rests = subject.body["stated"]["rests_on"]
     kinds = [rung for rung in LADDER if any(fact["evidence"] == rung for fact in rests)]
     weakest = kinds[-1] if kinds else None
@@ -337,7 +337,7 @@ def _rests(subject: Subject) -> str:
     )
 
 
-def list_trusted(subject: Subject) -> list[str]:
+def list_trusted(subject: ReportSource) -> list[str]:
     """Return what nobody checked: conditions of the certificate, typed facts, rows per person."""
     body, stated = subject.body, subject.body["stated"]
     said_elsewhere = {*stated["secret"], *stated["charged"], *stated["not_charged"]}
@@ -355,7 +355,7 @@ def list_trusted(subject: Subject) -> list[str]:
     return [*trusted, *_list_conditions_on_rows(subject)]
 
 
-def describe_typed_facts(subject: Subject) -> str:
+def describe_typed_facts(subject: ReportSource) -> str:
     """Return who vouches for ranges and classes."""
     if subject.schema is None:
         return (
@@ -367,7 +367,7 @@ def describe_typed_facts(subject: Subject) -> str:
     return f"ranges and classes are public, and nobody read them off the data; {vouched}"
 
 
-def _list_conditions_on_rows(subject: Subject) -> list[str]:
+def _list_conditions_on_rows(subject: ReportSource) -> list[str]:
     """Return what must hold of a person's rows for the guarantee to be about that person."""
     unit = subject.body["stated"]["unit"]
     if "name" in unit:
@@ -379,7 +379,7 @@ def _list_conditions_on_rows(subject: Subject) -> list[str]:
     return ["nobody has more than one row: a person with k rows needs more than k times epsilon"]
 
 
-def _describe_signature(subject: Subject) -> str:
+def _describe_signature(subject: ReportSource) -> str:
     if subject.weights is None:
         return "no: a single file has no signature"
     if subject.signed:
@@ -426,7 +426,7 @@ ON_PAPER = (
 """What a printed page says of its limits, where nothing unfolds."""
 
 
-def refusal_section(subject: Subject) -> list[Markup]:
+def refusal_section(subject: ReportSource) -> list[Markup]:
     """The only part for a certificate that does not hold: nothing else of it is worth reading."""
     claimed, delta = subject.body.get("epsilon"), subject.body.get("delta")
     return [
@@ -445,7 +445,7 @@ def refusal_section(subject: Subject) -> list[Markup]:
     ]
 
 
-def banners(subject: Subject) -> list[Markup]:
+def banners(subject: ReportSource) -> list[Markup]:
     """What a reader must see first."""
     if subject.refuted:
         assert subject.audit is not None
@@ -499,7 +499,7 @@ def banners(subject: Subject) -> list[Markup]:
     ]
 
 
-def warn_of_persons(subject: Subject) -> list[Markup]:
+def warn_of_persons(subject: ReportSource) -> list[Markup]:
     """Warn where rows are protected one by one and the table has a column of identifiers."""
     body, schema = subject.body, subject.schema
     described = body["stated"]["unit"]
@@ -536,7 +536,7 @@ def warn_of_persons(subject: Subject) -> list[Markup]:
     ]
 
 
-def summary(subject: Subject) -> Markup:
+def summary(subject: ReportSource) -> Markup:
     """The first page, what others published, and the guarantee in other forms."""
     body, stated = subject.body, subject.body["stated"]
     rows: list[tuple[str, object]] = []

@@ -15,7 +15,7 @@ from lastiterate.release.folder import HASHES
 from lastiterate.release.signatures import WRITTEN
 from lastiterate.report.guarantee_section import describe_typed_facts
 from lastiterate.report.page_parts import odds, percent
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import is_list, is_object
 
@@ -25,19 +25,19 @@ from lastiterate.run.serialization import is_list, is_object
 UNSTATED = "not stated by the releaser"
 
 
-def claim(subject: Subject) -> str:
+def claim(subject: ReportSource) -> str:
     """The guarantee in one line."""
     body = subject.body
     return f"epsilon {format_rounded_up(body['epsilon'])} at delta {body['delta']:g} ({body['adjacency']})"
 
 
-def read_statement_entry(subject: Subject, name: str, default: str = UNSTATED) -> str:
+def read_statement_entry(subject: ReportSource, name: str, default: str = UNSTATED) -> str:
     """An entry of the releaser's statement, said to be one."""
     said = subject.statement.get(name)
     return default if said is None else f"{said} (the releaser's statement)"
 
 
-def read_statement_list(subject: Subject, name: str) -> list[Any]:
+def read_statement_list(subject: ReportSource, name: str) -> list[Any]:
     """A list of the releaser's statement."""
     return subject.statement.get(name, [])
 
@@ -48,7 +48,7 @@ def line(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|!~&" else letter for letter in safe)
 
 
-def certificate_digest(subject: Subject) -> str:
+def certificate_digest(subject: ReportSource) -> str:
     """SHA-256 of the certificate as it was written."""
     return hashlib.sha256(subject.text.encode()).hexdigest()
 
@@ -59,21 +59,21 @@ def certificate_digest(subject: Subject) -> str:
 SPDX_CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 
 
-def _day(subject: Subject) -> str:
+def _day(subject: ReportSource) -> str:
     """When the certificate was written, as both forms write a time; the start of the epoch where
     nobody recorded it."""
     return f"{subject.software.get(WRITTEN, '1970-01-01')}T00:00:00Z"
 
 
-def _serial(subject: Subject) -> str:
+def _serial(subject: ReportSource) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, subject.body["content_sha256"]))
 
 
-def _version(subject: Subject) -> str:
+def _version(subject: ReportSource) -> str:
     return subject.body["library"].split(" ")[-1]
 
 
-def _guarantee(subject: Subject) -> dict[str, str]:
+def _guarantee(subject: ReportSource) -> dict[str, str]:
     """What a reader looks for by name."""
     body, stated = subject.body, subject.body["stated"]
     return {
@@ -87,7 +87,7 @@ def _guarantee(subject: Subject) -> dict[str, str]:
     }
 
 
-def cyclonedx(subject: Subject) -> dict[str, str]:
+def cyclonedx(subject: ReportSource) -> dict[str, str]:
     """CycloneDX 1.7: a machine-learning model with its card; every text is a text."""
     body = subject.body
     hashes = [
@@ -151,7 +151,7 @@ def cyclonedx(subject: Subject) -> dict[str, str]:
     return {"bom.cdx.json": _text(made)}
 
 
-def spdx(subject: Subject) -> dict[str, str]:
+def spdx(subject: ReportSource) -> dict[str, str]:
     """SPDX 3.0.1 with the AI profile, as JSON-LD."""
     base, body = f"urn:uuid:{_serial(subject)}", subject.body
     info = {
@@ -241,11 +241,11 @@ class Row(NamedTuple):
 
     asked: str
     whose: str
-    answer: Callable[[Subject], str]
+    answer: Callable[[ReportSource], str]
 
 
 def _sheet(
-    title: str, source: str, rows: tuple[Row, ...], subject: Subject, name: str
+    title: str, source: str, rows: tuple[Row, ...], subject: ReportSource, name: str
 ) -> dict[str, str]:
     answered = [
         f"| {line(row.asked)} | {row.whose} | {line(row.answer(subject))} |" for row in rows
@@ -267,14 +267,14 @@ def _sheet(
     return {name: "\n".join(parts)}
 
 
-def _privacy(subject: Subject) -> str:
+def _privacy(subject: ReportSource) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None or records_moved(subject.body["adjacency"]) != 1:
         return claim(subject)
     return f"{claim(subject)}; under replace-one epsilon {format_rounded_up(other)}"
 
 
-def _unit(subject: Subject) -> str:
+def _unit(subject: ReportSource) -> str:
     stated = subject.body["stated"]
     return (
         f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; unit in practice: "
@@ -282,7 +282,7 @@ def _unit(subject: Subject) -> str:
     )
 
 
-def _mechanism(subject: Subject) -> str:
+def _mechanism(subject: ReportSource) -> str:
     theorem, stated = subject.body.get("theorem"), subject.body["stated"]
     noise = stated.get("noise", {}).get("kind")
     return "; ".join(
@@ -294,18 +294,18 @@ def _mechanism(subject: Subject) -> str:
     )
 
 
-def _facts(subject: Subject) -> str:
+def _facts(subject: ReportSource) -> str:
     kinds = sorted({fact["evidence"].lower() for fact in subject.body["stated"]["rests_on"]})
     return (
         f"rests on {', '.join(kinds) or 'no'} facts; caveats: {'; '.join(subject.body['caveats'])}"
     )
 
 
-def _software(subject: Subject) -> str:
+def _software(subject: ReportSource) -> str:
     return "; ".join(f"{name}: {text}" for name, text in subject.software.items()) or "not recorded"
 
 
-def _composition(subject: Subject) -> str:
+def _composition(subject: ReportSource) -> str:
     quote, stated = subject.ledger, subject.body["stated"]
     ledger = (
         "no ledger was quoted" if quote is None else f"ledger of {quote.dataset}: {quote.together}"
@@ -320,7 +320,7 @@ def _composition(subject: Subject) -> str:
     return "; ".join([here, ledger, *(said or [f"{others}: {UNSTATED}"])])
 
 
-def _collection(subject: Subject) -> str:
+def _collection(subject: ReportSource) -> str:
     facts = "; ".join(
         f"{one['fact']} [{one['source']}]" for one in read_statement_list(subject, "public_facts")
     )
@@ -330,11 +330,11 @@ def _collection(subject: Subject) -> str:
     )
 
 
-def _utility(subject: Subject) -> str:
+def _utility(subject: ReportSource) -> str:
     return "; ".join(map(str, subject.accuracies)) or read_statement_entry(subject, "accuracy")
 
 
-def _not_protected(subject: Subject) -> str:
+def _not_protected(subject: ReportSource) -> str:
     """Return what a reader may learn in spite of the guarantee."""
     stated = subject.body["stated"]
     unit = stated["unit"]
@@ -351,18 +351,18 @@ def _not_protected(subject: Subject) -> str:
     )
 
 
-def _trusted(subject: Subject) -> str:
+def _trusted(subject: ReportSource) -> str:
     return (
         "the curator, with both; nobody who reads the release is. For the curator: "
         f"{_secret(subject)}"
     )
 
 
-def _secret(subject: Subject) -> str:
+def _secret(subject: ReportSource) -> str:
     return "; ".join(subject.body["stated"]["secret"])
 
 
-def _membership(subject: Subject) -> str:
+def _membership(subject: ReportSource) -> str:
     stated = subject.body["stated"]
     rates = [
         f"{percent(row['at_most'])} % of used records at {100 * row['false_positive_rate']:g} % "
@@ -377,7 +377,7 @@ def _membership(subject: Subject) -> str:
     )
 
 
-def _audit(subject: Subject) -> str:
+def _audit(subject: ReportSource) -> str:
     audit = subject.audit
     if audit is None:
         return "No audit was given."
@@ -387,7 +387,7 @@ def _audit(subject: Subject) -> str:
     )
 
 
-def _versions(subject: Subject) -> str:
+def _versions(subject: ReportSource) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None:
         return "not bounded by this certificate"
@@ -400,7 +400,7 @@ def _versions(subject: Subject) -> str:
     )
 
 
-def _reconstruction(_: Subject) -> str:
+def _reconstruction(_: ReportSource) -> str:
     return (
         "bounded as far as it distinguishes records: the chance of any outcome changes by at most "
         "the guarantee "
@@ -408,7 +408,7 @@ def _reconstruction(_: Subject) -> str:
     )
 
 
-def _constant_text(text: str) -> Callable[[Subject], str]:
+def _constant_text(text: str) -> Callable[[ReportSource], str]:
     return lambda _: text
 
 
@@ -488,7 +488,7 @@ W3C = (
 )
 
 
-def nist(subject: Subject) -> dict[str, str]:
+def nist(subject: ReportSource) -> dict[str, str]:
     """NIST SP 800-226, from the tip of its pyramid to its base."""
     return _sheet(
         "Evidence for NIST SP 800-226",
@@ -502,7 +502,7 @@ def nist(subject: Subject) -> dict[str, str]:
     )
 
 
-def edpb(subject: Subject) -> dict[str, str]:
+def edpb(subject: ReportSource) -> dict[str, str]:
     """EDPB Opinion 28/2024: what is bounded, what was tried, what is not covered."""
     return _sheet(
         "Evidence for EDPB Opinion 28/2024",
@@ -518,7 +518,7 @@ def edpb(subject: Subject) -> dict[str, str]:
     )
 
 
-def w3c(subject: Subject) -> dict[str, str]:
+def w3c(subject: ReportSource) -> dict[str, str]:
     """The dimensions of W3C's considerations for reviewers."""
     return _sheet(
         "Answers for reviewers",

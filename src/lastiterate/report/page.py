@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lastiterate import limits
-from lastiterate.accounting.verification import Checked
+from lastiterate.accounting.verification import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.release.folder import PAGE
@@ -29,12 +29,12 @@ from lastiterate.report.execution_section import (
 )
 from lastiterate.report.figures import effects, steps, tradeoff
 from lastiterate.report.guarantee_section import banners, refusal_section, summary, warn_of_persons
-from lastiterate.report.subject import Subject, read_verified
+from lastiterate.report.subject import ReportSource, read_verified
 
 # The parts of a report, in the order in which they are read.
 
 
-def every(subject: Subject) -> list[Markup | str]:
+def every(subject: ReportSource) -> list[Markup | str]:
     """All parts, for a certificate that holds."""
     return [
         *banners(subject),
@@ -73,7 +73,7 @@ LARGEST = 2**24
 """Bytes of a page that is compared; those that this library makes have less than 1,000,000."""
 
 
-def is_page_of(folder: Path, checked: Checked) -> bool:
+def is_page_of(folder: Path, checked: CheckResult) -> bool:
     """Whether the page in a folder is the one that this version makes of its other files, of which
     ``checked`` is the verification.
 
@@ -86,7 +86,7 @@ def is_page_of(folder: Path, checked: Checked) -> bool:
     return any(_is_made_from(text, subject) for subject in read_verified(folder, checked))
 
 
-def _is_made_from(text: str, subject: Subject) -> bool:
+def _is_made_from(text: str, subject: ReportSource) -> bool:
     """Whether ``text`` is the subject's page, under the name that its folder had then, and before
     or after it was signed."""
     found = re.search(f"<title>{TITLE}([^<]*)</title>", text)
@@ -96,7 +96,7 @@ def _is_made_from(text: str, subject: Subject) -> bool:
     return text == page(named) or (subject.signed and text == page(replace(named, signed=True)))
 
 
-def page(subject: Subject) -> str:
+def page(subject: ReportSource) -> str:
     """The whole page."""
     title = f"{TITLE}{subject.name}"
     made = every(subject) if subject.checked.holds else refusal_section(subject)

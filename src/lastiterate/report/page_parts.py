@@ -15,7 +15,7 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag
 from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
 from lastiterate.report import charts
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import ReportSource
 
 # Data for the script of a report: positions of the slider, closed forms to compute again, hashes,
 # downloads.
@@ -25,7 +25,7 @@ LONGEST = 300_000
 NAMES = {HASHES[WEIGHTS]: WEIGHTS, HASHES[MODEL]: MODEL}
 
 
-def data(subject: Subject) -> dict[str, Any]:
+def data(subject: ReportSource) -> dict[str, Any]:
     """JSON-ready."""
     tests = tests_of(subject)
     hashes = {name: subject.body[entry] for entry, name in NAMES.items() if subject.body.get(entry)}
@@ -40,7 +40,7 @@ def data(subject: Subject) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def tests_of(subject: Subject) -> tuple[charts.Test, ...]:
+def tests_of(subject: ReportSource) -> tuple[charts.Test, ...]:
     """What tests can reach, where something certifies."""
     if subject.curve is None:
         return ()
@@ -49,7 +49,7 @@ def tests_of(subject: Subject) -> tuple[charts.Test, ...]:
     )
 
 
-def downloads(subject: Subject, tests: tuple[charts.Test, ...]) -> dict[str, tuple[str, str]]:
+def downloads(subject: ReportSource, tests: tuple[charts.Test, ...]) -> dict[str, tuple[str, str]]:
     """Files that the page can save: name to text and type."""
     made: dict[str, tuple[str, str]] = {}
     if len(subject.text) <= LONGEST:
@@ -66,7 +66,7 @@ def downloads(subject: Subject, tests: tuple[charts.Test, ...]) -> dict[str, tup
     return made
 
 
-def list_closed_forms(subject: Subject) -> list[dict[str, Any]]:
+def list_closed_forms(subject: ReportSource) -> list[dict[str, Any]]:
     """What the browser computes again, and the numbers it must find."""
     stated, curve = subject.body["stated"], subject.curve
     forms: list[dict[str, Any]] = []
@@ -114,7 +114,7 @@ def list_closed_forms(subject: Subject) -> list[dict[str, Any]]:
     return [*forms, *_composition(subject)]
 
 
-def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
+def _renyi(subject: ReportSource, curve: Rdp) -> list[dict[str, Any]]:
     """Epsilon from Renyi divergences: a line in the order, a table, or (exact noise) the steps
     themselves."""
     rows = [row for row in subject.body["stated"]["guarantees"] if row["epsilon"] is not None]
@@ -168,7 +168,7 @@ def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
     return forms
 
 
-def not_computed(subject: Subject) -> str:
+def not_computed(subject: ReportSource) -> str:
     """What the browser leaves to ``lastiterate verify``, in words."""
     kinds = {each["kind"] for each in list_closed_forms(subject)}
     theorem = subject.body.get("theorem")
@@ -187,7 +187,7 @@ def not_computed(subject: Subject) -> str:
     return f"Not computed again here: {what}. lastiterate verify derives all of it."
 
 
-def _composition(subject: Subject) -> list[dict[str, Any]]:
+def _composition(subject: ReportSource) -> list[dict[str, Any]]:
     """Composition of equal Gaussian steps, where nothing else is charged."""
     run, stated = subject.run, subject.body["stated"]
     verdicts = subject.body.get("verdicts", [])

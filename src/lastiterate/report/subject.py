@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.verification import Checked
+from lastiterate.accounting.verification import CheckResult
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.quote import Quote, quote_line
@@ -25,7 +25,7 @@ from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.loading import verify, verify_folder
 from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
-from lastiterate.release.released_model import Fitted
+from lastiterate.release.released_model import ReleasedModel
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
@@ -35,7 +35,7 @@ AUDIT = "audit.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ReportSource:
     """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived
     again, where it holds.
 
@@ -49,7 +49,7 @@ class Subject:
     name: str
     body: dict[str, Any]
     text: str
-    checked: Checked
+    checked: CheckResult
     certificate: Certificate | None = None
     weights: str | None = None
     audit: dict[str, Any] | None = None
@@ -113,7 +113,7 @@ def read(
     min_evidence: Evidence = Evidence.ENFORCED,
     ledger: str | Path | Ledger | None = None,
     page: bool = True,
-) -> Subject:
+) -> ReportSource:
     """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta``
     on facts of ``min_evidence``). ``ledger``: the file that a model was charged to, whose line is
     quoted. ``page``: whether the page in a folder must be the one that its list has."""
@@ -121,7 +121,7 @@ def read(
     return subject if ledger is None else _with_quote(subject, ledger)
 
 
-def read_verified(folder: Path, checked: Checked) -> list[Subject]:
+def read_verified(folder: Path, checked: CheckResult) -> list[ReportSource]:
     """The subject of a folder of which ``checked`` is the verification; once more with the audit
     in the folder, if there is one."""
     alone = _of_stored(folders.read(folder), checked, None)
@@ -134,8 +134,8 @@ def read_verified(folder: Path, checked: Checked) -> list[Subject]:
 
 
 def subject_of_release(
-    stored: folders.Stored, model: Fitted, ledger: Ledger | None = None
-) -> Subject:
+    stored: folders.StoredModel, model: ReleasedModel, ledger: Ledger | None = None
+) -> ReportSource:
     """The subject of a folder that was just written: nothing of it is read back, and every number
     is derived again as ``verify`` does."""
     checked = Certificate.check(stored.certificate)
@@ -144,14 +144,14 @@ def subject_of_release(
     return subject if ledger is None else _with_quote(subject, ledger)
 
 
-def _with_quote(subject: Subject, ledger: str | Path | Ledger) -> Subject:
+def _with_quote(subject: ReportSource, ledger: str | Path | Ledger) -> ReportSource:
     """The subject with its ledger's line, where it holds."""
     if not subject.checked.holds:
         return subject
     return replace(subject, ledger=_quote(subject, ledger))
 
 
-def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
+def _quote(subject: ReportSource, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
     quote = quote_line(book, subject.body.get("weights_sha256") or "")
@@ -167,7 +167,7 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
 
 def _read(
     path: str | Path, *, audit: str | Path | None, delta: float, min_evidence: Evidence, page: bool
-) -> Subject:
+) -> ReportSource:
     place = folders.to_path(path, "path")
     if place.is_dir():
         if audit is None and (place / AUDIT).is_file():
@@ -181,17 +181,24 @@ def _read(
     certificate = account(Run.from_dict(body), min_evidence=min_evidence)
     text = certificate.to_json(delta)
     subject = _of(
-        place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate
+        place.name,
+        json.loads(text),
+        text,
+        CheckResult((), None, delta),
+        audit,
+        None,
+        None,
+        certificate,
     )
     return replace(subject, described=True)
 
 
 def _of_stored(
-    stored: folders.Stored,
-    checked: Checked,
+    stored: folders.StoredModel,
+    checked: CheckResult,
     audit: str | Path | None,
-    model: Fitted | None = None,
-) -> Subject:
+    model: ReleasedModel | None = None,
+) -> ReportSource:
     """``model``: where it is at hand."""
     made = _of(
         stored.path.resolve().name,
@@ -222,20 +229,20 @@ def _of(
     name: str,
     body: dict[str, Any],
     text: str,
-    checked: Checked,
+    checked: CheckResult,
     audit: str | Path | None,
     weights: str | None,
     schema: object,
     certificate: Certificate | None = None,
-) -> Subject:
+) -> ReportSource:
     if not checked.holds:
-        return Subject(name, body, text, checked)
+        return ReportSource(name, body, text, checked)
     derived = Certificate.from_dict(body) if certificate is None else certificate
     if (
         body["format"] == 1
     ):  # what it states is derived, so that it can be shown for an old certificate as well
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
-    return Subject(
+    return ReportSource(
         name,
         body,
         text,

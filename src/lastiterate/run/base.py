@@ -20,7 +20,7 @@ from lastiterate.run.losses import KnownConstants, Loss
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import Preparation
-from lastiterate.run.step_sizes import Fixed, Start, StepSize, to_step_size
+from lastiterate.run.step_sizes import FixedStart, Start, StepSize, to_step_size
 from lastiterate.run.updates import Plain, Update, UpdateRule
 from lastiterate.run.validation import Array
 
@@ -31,17 +31,17 @@ class GivenStepSize:
     """The field ``step_size``: callers may give a number or several, what is stored is a
     description."""
 
-    def __get__(self, run: Described | None, owner: type) -> StepSize:
+    def __get__(self, run: RunBase | None, owner: type) -> StepSize:
         if run is None:
             raise AttributeError("step_size")  # there is no default
         return run.__dict__["step_size"]
 
-    def __set__(self, run: Described, given: StepSize | float | Sequence[float]) -> None:
+    def __set__(self, run: RunBase, given: StepSize | float | Sequence[float]) -> None:
         run.__dict__["step_size"] = to_step_size(given)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
+class RunBase:
     """The base of ``Run``, which adds its method and counts, and checks: parts of a run know it as
     this."""
 
@@ -52,7 +52,7 @@ class Described:
     batching: Batching = FullBatch()
     domain: Domain = Everywhere()
     prox: Prox | None = None
-    start: Start = Fixed()
+    start: Start = FixedStart()
     clip: float | None = None
     optimizer: Update | None = field(default=None, metadata={"key": "update"})
     preprocessing: tuple[Preparation, ...] = field(default=(), metadata={"key": "prelude"})
@@ -246,7 +246,7 @@ class Described:
         return facts_of(self.loss, self.clip, self.adjacency)
 
 
-DescribedRun = TypeVar("DescribedRun", bound=Described)
+DescribedRun = TypeVar("DescribedRun", bound=RunBase)
 """The same kind of run that was given."""
 
 

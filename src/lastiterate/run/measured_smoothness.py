@@ -7,18 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lastiterate.errors import InputError
-from lastiterate.run.base import Described, DescribedRun
+from lastiterate.run.base import DescribedRun, RunBase
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Langevin
 from lastiterate.run.preprocessing import PrivateCovariance, TopEigenvalue
-from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth, StableSteps, Steps
+from lastiterate.run.step_sizes import (
+    Constant,
+    FixedStart,
+    RelativeToSmooth,
+    StableSteps,
+    StepSchedule,
+)
 from lastiterate.run.updates import HeavyBall
 
 # Step sizes relative to a measured smoothness (docs/theorems/paid-smoothness).
 
 
-def check_relative(run: Described) -> None:
+def check_relative(run: RunBase) -> None:
     """Refuse step sizes that are relative to a smoothness unless the run measures it, last, and
     nothing else of its guarantee would depend on what is found."""
     parts = [type(part) for part in run.preprocessing]
@@ -38,7 +44,10 @@ def check_relative(run: Described) -> None:
             None,
             "add preprocessing=(..., TopEigenvalue(noise_multiplier)), or give the step size itself",
         )
-    for name, value, allowed in (("domain", run.domain, Everywhere), ("start", run.start, Fixed)):
+    for name, value, allowed in (
+        ("domain", run.domain, Everywhere),
+        ("start", run.start, FixedStart),
+    ):
         if type(value) is not allowed:
             raise InputError(
                 name,
@@ -65,19 +74,19 @@ def check_relative(run: Described) -> None:
         )
 
 
-def max_squared_row_norm(run: Described) -> float:
+def max_squared_row_norm(run: RunBase) -> float:
     """The largest squared norm of a row with its intercept, for a linear model."""
     assert not isinstance(run.loss, KnownConstants)
     return run.loss.row_norm**2 + run.loss.intercept**2
 
 
-def is_measured_by_block(run: Described) -> bool:
+def is_measured_by_block(run: RunBase) -> bool:
     """Whether the eigenvalue is measured on every batch; otherwise on all records, and drawn
     batches follow by a matrix Chernoff bound."""
     return run.batching.drawn in ("never", "once") and run.batching.sizes != "random"
 
 
-def largest_eigenvalue(run: Described) -> float:
+def largest_eigenvalue(run: RunBase) -> float:
     """The public largest value that what ``TopEigenvalue`` measures can have."""
     return max_squared_row_norm(run) * (run.divisor if is_measured_by_block(run) else run.n)
 
@@ -123,7 +132,7 @@ def chernoff_excess(mean: float, batches: int, dimension: int, failure: float) -
 # Step sizes that are stable on released second moments.
 
 
-def check_stable(run: Described) -> None:
+def check_stable(run: RunBase) -> None:
     """Refuse stable steps where there are no released second moments, or where a guarantee would
     depend on them.
 
@@ -172,7 +181,7 @@ def top_share(values: Sequence[float], power: float) -> float:
     return 1 / sum((value / min(values)) ** (2 - 1 / power) for value in values)
 
 
-def longest_stable(run: Described, largest: float) -> float:
+def longest_stable(run: RunBase, largest: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature
     by the scores times the largest eigenvalue of the rows' second moments, the intercept's added,
     plus the ridge."""
@@ -183,7 +192,7 @@ def longest_stable(run: Described, largest: float) -> float:
     return 2 * (1 + run.optimizer.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
 
 
-def typical_norm(run: Described) -> float:
+def typical_norm(run: RunBase) -> float:
     """Return the typical norm of rows that steps read: their root mean square where a
     ``PrivateCovariance`` makes it 1, else their bound."""
     assert not isinstance(run.loss, KnownConstants)
@@ -204,14 +213,14 @@ def apply_eigenvalues(run: DescribedRun, values: Sequence[float]) -> DescribedRu
     factor = min(
         1.0, longest_stable(run, typical_norm(run) ** 2 * top_share(values, part.power)) / stated[0]
     )
-    return replace(run, step_size=Steps(tuple(factor * value for value in stated)))
+    return replace(run, step_size=StepSchedule(tuple(factor * value for value in stated)))
 
 
 def without_preparation(run: DescribedRun) -> DescribedRun:
     """``run`` on rows as they are; with steps as long as they are stated, or as the public
     smoothness allows."""
     if type(run.step_size) is StableSteps:
-        return replace(run, preprocessing=(), step_size=Steps(run.step_size.values))
+        return replace(run, preprocessing=(), step_size=StepSchedule(run.step_size.values))
     if type(run.step_size) is RelativeToSmooth:
         return replace(
             run,

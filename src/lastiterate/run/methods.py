@@ -9,13 +9,13 @@ from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.run.base import Described
+from lastiterate.run.base import RunBase
 from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.serialization import Checked, normalise_fields, require
-from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth
+from lastiterate.run.step_sizes import Constant, FixedStart, RelativeToSmooth
 from lastiterate.run.validation import check_integer, check_interval, executable, positive
 
 # What every method answers, and plain noisy descent.
@@ -41,29 +41,29 @@ class ReleaseMethod(Checked, ABC):
         return None
 
     @abstractmethod
-    def check(self, run: Described) -> None:
+    def check(self, run: RunBase) -> None:
         """Refuse what the method cannot be combined with."""
 
     @abstractmethod
-    def gradient_evaluations(self, run: Described) -> float:
+    def gradient_evaluations(self, run: RunBase) -> float:
         """Expected gradients of records that the run computes."""
 
     @abstractmethod
-    def farthest_draw(self, run: Described) -> float:
+    def farthest_draw(self, run: RunBase) -> float:
         """Return the most standard deviations of one draw of noise that hide a record; infinite
         where a draw is silent."""
 
     @abstractmethod
-    def describe_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: RunBase) -> dict[str, Any]:
         """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient,
         multiplier."""
 
     @abstractmethod
-    def words(self, run: Described) -> str:
+    def words(self, run: RunBase) -> str:
         """The run in one line: steps, records, batches, noise."""
 
     @abstractmethod
-    def summarise_noise(self, run: Described) -> str:
+    def summarise_noise(self, run: RunBase) -> str:
         """The noise that was found for a run, in one line."""
 
     @property
@@ -77,13 +77,13 @@ class NoisySteps(ReleaseMethod):
 
     noisy_steps: ClassVar[bool] = True
 
-    def check(self, run: Described) -> None:
+    def check(self, run: RunBase) -> None:
         """Nothing is refused: every field is a part of a step."""
 
-    def gradient_evaluations(self, run: Described) -> float:
+    def gradient_evaluations(self, run: RunBase) -> float:
         return run.steps * run.batching.expected_batch(run.n)
 
-    def farthest_draw(self, run: Described) -> float:
+    def farthest_draw(self, run: RunBase) -> float:
         """A silent step is hidden by those behind it: no draw of its own."""
         least = float(run.noise_stds.min())
         if not least > 0:
@@ -91,7 +91,7 @@ class NoisySteps(ReleaseMethod):
         together = run.rows_per_unit * run.decided_noise.largest_sum(run.blocks, run.steps)
         return together * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
 
-    def describe_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: RunBase) -> dict[str, Any]:
         return {
             "kind": type(run.noise).__name__,
             "same_every_step": run.same_noise,
@@ -101,7 +101,7 @@ class NoisySteps(ReleaseMethod):
             else None,
         }
 
-    def words(self, run: Described) -> str:
+    def words(self, run: RunBase) -> str:
         assert run.noise is not None
         stated = (
             run.noise.words
@@ -109,7 +109,7 @@ class NoisySteps(ReleaseMethod):
         )
         return f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {stated}"
 
-    def summarise_noise(self, run: Described) -> str:
+    def summarise_noise(self, run: RunBase) -> str:
         unit = run.noise_unit
         multiplier = (
             "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
@@ -142,7 +142,7 @@ class NoisySGD(NoisySteps):
     json_type: ClassVar[str] = "Descent"
 
 
-def _of_steps(run: Described) -> str:
+def _of_steps(run: RunBase) -> str:
     """Return which noise is shown, where steps differ in it."""
     return "" if run.same_noise else " (the largest of all steps)"
 
@@ -156,7 +156,7 @@ class AveragedSteps(NoisySteps):
     charges_way: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
-    def check(self, run: Described) -> None:
+    def check(self, run: RunBase) -> None:
         """Refuse to release all iterates: from these anybody can compute the average."""
         if run.release != "last":
             raise InputError(
@@ -248,7 +248,7 @@ class ExponentialAverage(AveragedSteps):
 # Refusals of parts that do not go together.
 
 
-def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
+def allow(run: RunBase, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
     """Refuse the fields of ``run`` whose type is not one of those ``allowed`` for it."""
     for name, kinds in allowed.items():
         value = getattr(run, name)
@@ -257,13 +257,13 @@ def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) 
             raise InputError(name, f"must be {names} {where}", type(value).__name__, remedy)
 
 
-def only_single_rows(run: Described, where: str, remedy: str) -> None:
+def only_single_rows(run: RunBase, where: str, remedy: str) -> None:
     """Refuse records of several rows."""
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", f"must be 1 {where}", run.rows_per_record, remedy)
 
 
-def multiplier_of(run: Described) -> float:
+def multiplier_of(run: RunBase) -> float:
     """The noise multiplier of a run that has one by its description."""
     assert isinstance(run.noise, NoiseMultiplier)
     return run.noise.z
@@ -323,7 +323,7 @@ class ObjectivePerturbation(ReleaseMethod):
     def model_parameters(self) -> int:
         return self.parameters
 
-    def check(self, run: Described) -> None:
+    def check(self, run: RunBase) -> None:
         """Its steps have no noise, and only its end is released."""
         where, nothing = "where the objective is perturbed", (type(None),)
         allow(
@@ -334,7 +334,7 @@ class ObjectivePerturbation(ReleaseMethod):
             batching=(FullBatch,),
             step_size=(Constant,),
             domain=(Everywhere,),
-            start=(Fixed,),
+            start=(FixedStart,),
             prox=nothing,
             clip=nothing,
             optimizer=nothing,
@@ -357,17 +357,17 @@ class ObjectivePerturbation(ReleaseMethod):
             )
         only_single_rows(run, where, "its proof speaks of records of one row")
 
-    def last_noise(self, run: Described) -> float:
+    def last_noise(self, run: RunBase) -> float:
         """Return the standard deviation of the noise on every entry of the minimiser."""
         return self.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
 
-    def gradient_evaluations(self, run: Described) -> float:
+    def gradient_evaluations(self, run: RunBase) -> float:
         return float(run.steps * run.n)
 
-    def farthest_draw(self, run: Described) -> float:
+    def farthest_draw(self, run: RunBase) -> float:
         return run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / linear_term(run)
 
-    def describe_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: RunBase) -> dict[str, Any]:
         """One draw that every mean gradient of the solver holds."""
         return {
             "kind": serialization.type_name(type(self)),
@@ -376,14 +376,14 @@ class ObjectivePerturbation(ReleaseMethod):
             "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None,
         }
 
-    def words(self, run: Described) -> str:
+    def words(self, run: RunBase) -> str:
         return (
             f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of "
             f"multiplier "
             f"{multiplier_of(run):.4g}"
         )
 
-    def summarise_noise(self, run: Described) -> str:
+    def summarise_noise(self, run: RunBase) -> str:
         return (
             f"{run.steps} steps of the solver, one random linear term of multiplier "
             f"{multiplier_of(run):.6g}, and "
@@ -399,19 +399,19 @@ class ObjectivePerturbation(ReleaseMethod):
         )
 
 
-def linear_term(run: Described) -> float:
+def linear_term(run: RunBase) -> float:
     """Standard deviation of every entry of the random linear term of the summed objective."""
     assert run.noise_unit is not None
     return multiplier_of(run) * run.noise_unit
 
 
-def contraction(run: Described) -> float:
+def contraction(run: RunBase) -> float:
     """a = sqrt(step ``KEPT`` ridge): what accelerated steps take off the distance to the optimum,
     in squares."""
     return math.sqrt(run.first_step * KEPT * run.loss.facts().fact("strong"))
 
 
-def look_ahead(run: Described) -> float:
+def look_ahead(run: RunBase) -> float:
     """Return the share of the last step by which an accelerated step moves before its gradient."""
     a = contraction(run)
     return (1 - a) / (1 + a)
@@ -464,7 +464,7 @@ class VarianceReduced(ReleaseMethod):
     snapshot: float = field(metadata=require(executable, "snapshot"))
     charges_way: ClassVar[bool] = True
 
-    def check(self, run: Described) -> None:
+    def check(self, run: RunBase) -> None:
         """A bound on what a gradient moves needs a known, smooth loss."""
         allow(
             run,
@@ -487,29 +487,29 @@ class VarianceReduced(ReleaseMethod):
             run, "where steps follow snapshots", "use rows_per_unit, for group privacy"
         )
 
-    def count_snapshots(self, run: Described) -> int:
+    def count_snapshots(self, run: RunBase) -> int:
         """Return the number of snapshots that a run takes."""
         return -(-run.steps // self.every)
 
-    def gradient_evaluations(self, run: Described) -> float:
+    def gradient_evaluations(self, run: RunBase) -> float:
         """All records' at a snapshot, two for every record of a batch between them."""
         taken = self.count_snapshots(run)
         return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
 
-    def snapshot_multiplier(self, run: Described) -> float:
+    def snapshot_multiplier(self, run: RunBase) -> float:
         """Return the noise on a snapshot's summed gradient, in Lipschitz constants."""
         return self.snapshot * multiplier_of(run)
 
-    def difference_multiplier(self, run: Described) -> float:
+    def difference_multiplier(self, run: RunBase) -> float:
         """Return the noise on a sum of gradient differences, in units of their clip."""
         return multiplier_of(run)
 
-    def farthest_draw(self, run: Described) -> float:
+    def farthest_draw(self, run: RunBase) -> float:
         assert run.noise_unit is not None
         moved = run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / run.noise_unit
         return moved / min(self.difference_multiplier(run), self.snapshot_multiplier(run))
 
-    def describe_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: RunBase) -> dict[str, Any]:
         """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
         return {
             "kind": serialization.type_name(type(self)),
@@ -520,7 +520,7 @@ class VarianceReduced(ReleaseMethod):
             / run.n,
         }
 
-    def words(self, run: Described) -> str:
+    def words(self, run: RunBase) -> str:
         return (
             f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, a snapshot "
             f"every {self.every} "
@@ -528,7 +528,7 @@ class VarianceReduced(ReleaseMethod):
             f"{self.difference_multiplier(run):.4g}"
         )
 
-    def summarise_noise(self, run: Described) -> str:
+    def summarise_noise(self, run: RunBase) -> str:
         return (
             f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every "
             f"snapshot and "
@@ -544,7 +544,7 @@ class VarianceReduced(ReleaseMethod):
         )
 
 
-def data_smoothness(run: Described) -> float:
+def data_smoothness(run: RunBase) -> float:
     """beta: how far a record's data gradient moves, at most, per unit of the parameters' way."""
     return run.loss.facts().fact("smooth") - run.loss.ridge
 
@@ -564,7 +564,7 @@ def snapshots_of(method: Method) -> VarianceReduced | None:
     return method if type(method) is VarianceReduced else None
 
 
-def last_noise(method: Method, run: Described) -> float:
+def last_noise(method: Method, run: RunBase) -> float:
     """Standard deviation of what is added to every entry of a run's perturbed minimiser."""
     minimiser = minimiser_of(method)
     assert minimiser is not None

@@ -8,7 +8,7 @@ from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import has_fixed_size, records_moved
-from lastiterate.run.base import Described
+from lastiterate.run.base import RunBase
 from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import check_integer, check_text, positive
 
@@ -166,7 +166,7 @@ Count = NoisyCount | NoisyGroups
 """The noisy counts that a run may release in addition to its model."""
 
 
-def check_counts(run: Described, counts: tuple[Count, ...]) -> None:
+def check_counts(run: RunBase, counts: tuple[Count, ...]) -> None:
     """Refuse counts without classes, and splits that could separate the records of a unit."""
     if not counts:
         return

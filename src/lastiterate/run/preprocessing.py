@@ -18,7 +18,7 @@ from lastiterate.run.serialization import WHERE_GIVEN, Checked, normalise_fields
 from lastiterate.run.validation import check_integer, check_interval, executable, positive
 
 
-class Part(Checked, ABC):
+class PreparationPart(Checked, ABC):
     """The questions that every part of the preparation answers.
 
     ``noise_multiplier``: its noise in units of what one zeroed record moves; ``None`` where nothing
@@ -43,7 +43,7 @@ class Part(Checked, ABC):
 
 @final
 @dataclass(frozen=True)
-class PrivateMean(Part):
+class PrivateMean(PreparationPart):
     """Centring of the rows by their mean, measured once with Gaussian noise.
 
     Parameters
@@ -83,7 +83,7 @@ class PrivateMean(Part):
 
 @final
 @dataclass(frozen=True)
-class PrivateTargetMean(Part):
+class PrivateTargetMean(PreparationPart):
     """Centring of the targets of a regression by their mean, measured once with Gaussian noise.
 
     Predictions add the mean again. A run has at most one, and its loss is `HuberRidge`.
@@ -130,7 +130,7 @@ class PrivateTargetMean(Part):
 
 @final
 @dataclass(frozen=True)
-class SquareRoots(Part):
+class SquareRoots(PreparationPart):
     """A map of every entry v of a row to sign(v) sqrt(|v|), which costs no privacy.
 
     It suits counts: a few large ones no longer decide a row's direction (Hellinger's map, on rows
@@ -153,7 +153,7 @@ class SquareRoots(Part):
 
 @final
 @dataclass(frozen=True)
-class UnitRows(Part):
+class UnitRows(PreparationPart):
     """A division of every row by its Euclidean norm, which costs no privacy.
 
     Rows of norm 0 stay 0.
@@ -175,7 +175,7 @@ class UnitRows(Part):
 
 @final
 @dataclass(frozen=True)
-class CosineFeatures(Part):
+class CosineFeatures(PreparationPart):
     """Random cosine features next to every row, so that a linear model learns a Gaussian kernel.
 
     A row u of norm 1 becomes [u, phi(u) - m], with phi(u) = ``weight`` sqrt(2 / ``count``)
@@ -246,7 +246,7 @@ class CosineFeatures(Part):
 
 @final
 @dataclass(frozen=True)
-class PrivateCovariance(Part):
+class PrivateCovariance(PreparationPart):
     """Partial whitening of the rows by their second moments, measured once with Gaussian noise.
 
     With eigenvalues w (raised by the size of the noise) and vectors V of the released matrix, and M
@@ -312,7 +312,7 @@ class PrivateCovariance(Part):
 
 @final
 @dataclass(frozen=True)
-class TopEigenvalue(Part):
+class TopEigenvalue(PreparationPart):
     """A noisy upper bound on the largest eigenvalue of the rows, which bounds the smoothness.
 
     The eigenvalue is that of sum x x' over the rows of a block. The released number is the

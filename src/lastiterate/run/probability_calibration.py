@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.base import Described
+from lastiterate.run.base import RunBase
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.serialization import Checked, require
 from lastiterate.run.validation import check_integer, check_interval, positive
@@ -131,7 +131,7 @@ def private_calibration(calibration: Calibration | AssumedSlope | None) -> Calib
     return calibration if isinstance(calibration, Calibration) else None
 
 
-def check_calibration(run: Described, calibration: Calibration | AssumedSlope | None) -> None:
+def check_calibration(run: RunBase, calibration: Calibration | AssumedSlope | None) -> None:
     """Refuse a calibration without probabilities, or of weights that cannot take biases."""
     if calibration is None:
         return

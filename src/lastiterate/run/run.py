@@ -13,7 +13,7 @@ from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.run import serialization
 from lastiterate.run.adjacency import check_adjacency
-from lastiterate.run.base import Described, checks_arguments
+from lastiterate.run.base import RunBase, checks_arguments
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Domain
 from lastiterate.run.facts import Fact, LossFacts, TestedFact
@@ -113,7 +113,7 @@ class RecordAugmentation:
         )
 
 
-def check_augmentation(run: Described, draws: RecordAugmentation | None) -> None:
+def check_augmentation(run: RunBase, draws: RecordAugmentation | None) -> None:
     """Refuse draws where a theorem, or the method, needs the same loss at every step."""
     if draws is None:
         return
@@ -150,7 +150,7 @@ def check_augmentation(run: Described, draws: RecordAugmentation | None) -> None
 # Records that are units of several rows.
 
 
-def check_units(run: Described, counts: tuple[Count, ...]) -> None:
+def check_units(run: RunBase, counts: tuple[Count, ...]) -> None:
     """Refuse units as records where the engine cannot take their mean, and group privacy on top."""
     check_integer("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
@@ -196,7 +196,7 @@ NOT_GIVEN: Any = None
 """The number of steps of a run that names epochs instead."""
 
 
-def count_steps(run: Described, epochs: object) -> int:
+def count_steps(run: RunBase, epochs: object) -> int:
     """Return the number of steps in ``epochs`` of a run whose other fields are not checked yet."""
     if run.steps is not NOT_GIVEN:
         raise InputError(
@@ -224,7 +224,7 @@ LONGEST_CHANGING = 10**7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Described):
+class Run(RunBase):
     """The public description of one training run.
 
     The accountant reads it, the trainer executes it, and neither sees anything else. It holds no
@@ -251,7 +251,7 @@ class Run(Described):
         Closed convex set of `lastiterate.domains` that every iterate is projected onto.
     prox : Prox, optional
         Convex penalty of `lastiterate.penalties`, applied by its proximal map at every step.
-    start : Fixed or GaussianStart, default Fixed()
+    start : FixedStart or GaussianStart, default FixedStart()
         First parameters, independent of the data.
     clip : float, optional
         Euclidean clipping norm of one record's gradient. ``None`` leaves gradients as they are.

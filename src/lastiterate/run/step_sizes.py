@@ -25,7 +25,7 @@ from lastiterate.run.validation import (
 
 @final
 @dataclass(frozen=True)
-class Fixed:
+class FixedStart:
     """A start at 0, or at public parameters that the caller gives, chosen without the data.
 
     The start is projected onto the domain.
@@ -34,8 +34,10 @@ class Fixed:
     --------
     >>> import lastiterate as li
     >>> li.Run(n=100, steps=3, step_size=0.1).start
-    Fixed()
+    FixedStart()
     """
+
+    json_type: ClassVar[str] = "Fixed"
 
     @property
     def std(self) -> float:
@@ -68,7 +70,7 @@ class GaussianStart(Checked):
     std: float = field(metadata=require(positive, "start std"))
 
 
-Start = Fixed | GaussianStart
+Start = FixedStart | GaussianStart
 
 
 # Step sizes: step k makes iterate k + 1; ``sizes`` alone computes them.
@@ -208,7 +210,7 @@ class _Listed(Schedule):
 
 @final
 @dataclass(frozen=True)
-class Steps(_Listed):
+class StepSchedule(_Listed):
     """One stated step size for every step.
 
     Parameters
@@ -226,8 +228,10 @@ class Steps(_Listed):
     --------
     >>> import lastiterate as li
     >>> li.Run(n=100, steps=2, step_size=[0.2, 0.1]).step_size
-    Steps(values=(0.2, 0.1))
+    StepSchedule(values=(0.2, 0.1))
     """
+
+    json_type: ClassVar[str] = "Steps"
 
 
 LONGEST = 1.999
@@ -319,7 +323,7 @@ class StableSteps(_Listed):
     """
 
 
-StepSize = Constant | InverseDecay | Steps | RelativeToSmooth | StableSteps
+StepSize = Constant | InverseDecay | StepSchedule | RelativeToSmooth | StableSteps
 
 
 def to_step_size(given: Any) -> Any:
@@ -327,5 +331,5 @@ def to_step_size(given: Any) -> Any:
     if isinstance(given, int | float | np.number) and not isinstance(given, bool):
         return Constant(given)  # pyright: ignore[reportArgumentType]
     if isinstance(given, list | tuple | np.ndarray):
-        return Steps(to_floats("step_size", given))
+        return StepSchedule(to_floats("step_size", given))
     return given

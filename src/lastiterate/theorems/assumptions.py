@@ -15,13 +15,13 @@ from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import Evidence, find_fact
 from lastiterate.run.methods import minimiser_of
 from lastiterate.run.run import Run
-from lastiterate.theorems.theorem import Assumption, Broken, Held
+from lastiterate.theorems.theorem import Assumption, Satisfied, Violated
 
 # Release, noise, batches and domain.
 
 
 def _plain(name: str, needs: str, holds: Callable[[Run], bool], reason: str) -> Assumption:
-    return Assumption(name, needs, lambda run: Held() if holds(run) else Broken(reason))
+    return Assumption(name, needs, lambda run: Satisfied() if holds(run) else Violated(reason))
 
 
 UNCLIPPED_SGLD = (
@@ -38,22 +38,22 @@ UNCLIPPED_SGLD = (
 """Why no theorem certifies unclipped SGLD, and what would help."""
 
 
-def _sensitivity(run: Run) -> Held | Broken:
+def _sensitivity(run: Run) -> Satisfied | Violated:
     fact = find_fact(run.facts(), "sensitivity")
     if fact is None and run.noise is not None and run.noise.temperature is not None:
-        return Broken(UNCLIPPED_SGLD)
+        return Violated(UNCLIPPED_SGLD)
     if fact is None:
-        return Broken(
+        return Violated(
             "the gradient's sensitivity is unknown: clip per-example gradients (clip=C), or state "
             "sensitivity=S or lipschitz=L"
         )
-    return Held((fact,))
+    return Satisfied((fact,))
 
 
-def _noise(run: Run) -> Held | Broken:
+def _noise(run: Run) -> Satisfied | Violated:
     assert run.noise is not None
     missing = run.noise.explain_undetermined(run.noise_unit)
-    return Held() if missing is None else Broken(missing)
+    return Satisfied() if missing is None else Violated(missing)
 
 
 known_sensitivity = Assumption(
@@ -63,9 +63,9 @@ noisy_steps = Assumption(
     "noisy_steps",
     "noise on the mean gradient of every step, of a size that is known before it",
     lambda run: (
-        Held()
+        Satisfied()
         if run.method.noisy_steps
-        else Broken(
+        else Violated(
             "it speaks of steps that each have noise of a known size: use method=NoisySGD()"
         )
     ),
@@ -97,9 +97,9 @@ plain_updates = Assumption(
     "plain_updates",
     "no momentum and no other update rule",
     lambda run: (
-        Held()
+        Satisfied()
         if run.optimizer is None
-        else Broken(
+        else Violated(
             f"the proof covers plain steps, and this run's update rule is {run.optimizer.word}"
         )
     ),
@@ -180,11 +180,11 @@ constant_step = _plain(
 )
 
 
-def _dp_accounting(_: Run) -> Held | Broken:
+def _dp_accounting(_: Run) -> Satisfied | Violated:
     return (
-        Held()
+        Satisfied()
         if is_installed()
-        else Broken("it needs the library dp-accounting: pip install dp-accounting")
+        else Violated("it needs the library dp-accounting: pip install dp-accounting")
     )
 
 
@@ -207,7 +207,7 @@ fixed_start = _plain(
     "fixed_start",
     "a fixed start",
     lambda run: run.start.std == 0,
-    "it is proved for a fixed start: use start=Fixed()",
+    "it is proved for a fixed start: use start=FixedStart()",
 )
 sampled_batches = _plain(
     "sampled_batches",
@@ -265,17 +265,17 @@ POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_i
 # The geometry of a step.
 
 
-def _has_bounded_gradient(run: Run) -> Held | Broken:
+def _has_bounded_gradient(run: Run) -> Satisfied | Violated:
     lipschitz, ridge = find_fact(run.facts(), "lipschitz"), run.loss.ridge
     if lipschitz is None:
-        return Broken(
+        return Violated(
             "no bound on a record's gradient is known: clip per-example gradients (clip=C), or "
             "state "
             "lipschitz=L"
         )
     if ridge > 0 and run.longest_step * ridge > 2:
-        return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
-    return Held((lipschitz,))
+        return Violated(f"step * ridge must be at most 2 (ridge {ridge:g})")
+    return Satisfied((lipschitz,))
 
 
 bounded_gradient = Assumption(
@@ -285,16 +285,16 @@ bounded_gradient = Assumption(
 )
 
 
-def _hoelder_gradient(run: Run) -> Held | Broken:
+def _hoelder_gradient(run: Run) -> Satisfied | Violated:
     facts = run.facts()
     hoelder, exponent, lipschitz = (
         find_fact(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz")
     )
     if hoelder is None or exponent is None:
-        return Broken(
+        return Violated(
             "no Hoelder constant of the gradients is known: state hoelder=H and hoelder_exponent=a"
         )
-    return Held((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
+    return Satisfied((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
 
 
 hoelder_gradient = Assumption(
@@ -302,15 +302,15 @@ hoelder_gradient = Assumption(
 )
 
 
-def _lipschitz_step(run: Run) -> Held | Broken:
+def _lipschitz_step(run: Run) -> Satisfied | Violated:
     curvature = step_map(run)
     if curvature is None:
-        return Broken(
+        return Violated(
             "the step's Lipschitz constant is unknown: state smooth=M (with strong=0 for a convex "
             "loss), "
             "or use a loss that derives it"
         )
-    return Held(curvature.facts)
+    return Satisfied(curvature.facts)
 
 
 lipschitz_step = Assumption(
@@ -320,15 +320,15 @@ lipschitz_step = Assumption(
 )
 
 
-def _has_unmeasured_smoothness(run: Run) -> Held | Broken:
+def _has_unmeasured_smoothness(run: Run) -> Satisfied | Violated:
     smooth = find_fact(run.loss.facts(), "smooth")
     if smooth is not None and smooth.evidence is Evidence.PAID:
-        return Broken(
+        return Violated(
             "a measured smoothness speaks of whole batches, and the proof needs that of one "
             "record: give the "
             "step size itself"
         )
-    return Held()
+    return Satisfied()
 
 
 unmeasured_smoothness = Assumption(
@@ -338,89 +338,89 @@ unmeasured_smoothness = Assumption(
 )
 
 
-def _convex(run: Run) -> Held | Broken:
+def _convex(run: Run) -> Satisfied | Violated:
     facts = run.facts()
     smooth, strong, weak = (
         find_fact(facts, name) for name in ("smooth", "strong", "weak_convexity")
     )
     if run.clip is not None and smooth is None:
-        return Broken(
+        return Violated(
             "per-example clipping of this loss makes steps expand even where it is convex: clip "
             "rows instead"
         )
     flat = strong if strong is not None else weak if weak is not None and weak.value == 0 else None
     if smooth is None or flat is None:
-        return Broken(
+        return Violated(
             "it needs a convex, smooth loss: state smooth=M and strong=0, or use a loss that "
             "derives them"
         )
-    return Held((smooth, flat))
+    return Satisfied((smooth, flat))
 
 
 convex = Assumption("convex", "a convex, smooth loss", _convex)
 
 
-def _strong(run: Run) -> Held | Broken:
+def _strong(run: Run) -> Satisfied | Violated:
     facts = run.facts()
     smooth, strong = find_fact(facts, "smooth"), find_fact(facts, "strong")
     if run.clip is not None and smooth is None:
-        return Broken(
+        return Violated(
             "per-example clipping of this loss destroys strong convexity and smoothness: clip rows "
             "instead"
         )
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken(
+        return Violated(
             "it needs a strongly convex, smooth loss: add a ridge, or state strong=m and smooth=M"
         )
-    return Held((smooth, strong))
+    return Satisfied((smooth, strong))
 
 
 strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss", _strong)
 
 
-def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
+def at_most(run: Run, limit: float, what: str, held: Satisfied) -> Satisfied | Violated:
     """``held`` if no step exceeds ``limit``, which ``what`` names."""
     longest = run.longest_step
     return (
         held
         if longest <= limit
-        else Broken(f"the step size {longest:g} must be at most {what} = {limit:g}")
+        else Violated(f"the step size {longest:g} must be at most {what} = {limit:g}")
     )
 
 
-def _short_step(run: Run) -> Held | Broken:
+def _short_step(run: Run) -> Satisfied | Violated:
     smooth = find_fact(run.facts(), "smooth")
     if smooth is None:
-        return Broken("the step cannot be compared with 1/smooth: state smooth=M")
+        return Violated("the step cannot be compared with 1/smooth: state smooth=M")
     longest = run.longest_step
     if longest * smooth.value >= 1:
-        return Broken(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
-    return Held((smooth,))
+        return Violated(f"the step size {longest:g} must lie below 1/smooth = {1 / smooth.value:g}")
+    return Satisfied((smooth,))
 
 
 short_step = Assumption("short_step", "step < 1/smooth", _short_step)
 
 
-def _nonexpansive(run: Run) -> Held | Broken:
+def _nonexpansive(run: Run) -> Satisfied | Violated:
     smooth = find_fact(run.facts(), "smooth")
     if smooth is None:
-        return Broken("the step cannot be compared with 2/smooth: state smooth=M")
+        return Violated("the step cannot be compared with 2/smooth: state smooth=M")
     return at_most(
-        run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Held((smooth,))
+        run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Satisfied((smooth,))
     )
 
 
 nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpansive)
 
 
-def _is_contracting(run: Run) -> Held | Broken:
+def _is_contracting(run: Run) -> Satisfied | Violated:
     smooth, strong = find_fact(run.facts(), "smooth"), find_fact(run.facts(), "strong")
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken(
+        return Violated(
             "the step cannot be compared with 2/(strong + smooth): state strong=m and smooth=M"
         )
     return at_most(
-        run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Held((smooth, strong))
+        run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Satisfied((smooth, strong))
     )
 
 
@@ -433,37 +433,37 @@ LONGEST = 16 / 17
 """Steps of the solver times smooth: the remainder of 1/step absorbs errors of gradients."""
 
 
-def _is_perturbed(run: Run) -> Held | Broken:
+def _is_perturbed(run: Run) -> Satisfied | Violated:
     if minimiser_of(run.method) is None:
-        return Broken(
+        return Violated(
             "it speaks of a random linear term of the objective, whose minimiser is released: use "
             "method=ObjectivePerturbation(...)"
         )
-    return Held()
+    return Satisfied()
 
 
-def _is_solved(run: Run) -> Held | Broken:
+def _is_solved(run: Run) -> Satisfied | Violated:
     if minimiser_of(run.method) is None:
-        return Broken("it needs a solver that finds the minimiser of a perturbed objective")
+        return Violated("it needs a solver that finds the minimiser of a perturbed objective")
     facts = run.loss.facts()
     smooth, strong, lipschitz = (
         find_fact(facts, name) for name in ("smooth", "strong", "lipschitz")
     )
     assert smooth is not None and strong is not None and lipschitz is not None
     if strong.value <= 0:
-        return Broken(
+        return Violated(
             "without a ridge the perturbed objective may have no minimiser: add a ridge to the loss"
         )
     if run.first_step * smooth.value > LONGEST:
-        return Broken(
+        return Violated(
             f"the solver's steps must be at most 16/17 of 1/smooth = {1 / smooth.value:.4g}"
         )
     if not math.isfinite(distance(run)):
-        return Broken(
+        return Violated(
             "double precision cannot bound the solver's error with so small a ridge: use a larger "
             "one"
         )
-    return Held((lipschitz, smooth, strong))
+    return Satisfied((lipschitz, smooth, strong))
 
 
 perturbed_objective = Assumption(
@@ -486,21 +486,21 @@ PAPER = (
 )
 
 
-def _weakly_convex_step(run: Run) -> Held | Broken:
+def _weakly_convex_step(run: Run) -> Satisfied | Violated:
     curvature = step_map(run)
     if curvature is None:
-        return Broken(
+        return Violated(
             "the step cannot be compared with 1/(M + m): state smooth=M, and strong=0 or "
             "weak_convexity=m"
         )
     limit, step = longest_weakly_convex_step(curvature), run.first_step
     if step > limit:
         what = "1/(2 (M + m)), because clips can act" if curvature.clipped else "1/(M + m)"
-        return Broken(
+        return Violated(
             f"the step size {step:g} must be at most {what}, here {limit:g} (Hessians between -m "
             f"and M)"
         )
-    return Held(curvature.facts)
+    return Satisfied(curvature.facts)
 
 
 weakly_convex_step = Assumption(
@@ -513,14 +513,14 @@ weakly_convex_step = Assumption(
 # Exact distributions of lower bounds.
 
 
-def _idle_clip(run: Run) -> Held | Broken:
+def _idle_clip(run: Run) -> Satisfied | Violated:
     idle = (
         run.clip is None or curvature(run)[1] == 0 or find_fact(run.facts(), "smooth") is not None
     )
     return (
-        Held()
+        Satisfied()
         if idle
-        else Broken(
+        else Violated(
             "the witness keeps its gradients below the clip only when clipping leaves the loss as "
             "it is"
         )
@@ -530,12 +530,12 @@ def _idle_clip(run: Run) -> Held | Broken:
 idle_clip = Assumption("idle_clip", "no clipping that can act on curved data terms", _idle_clip)
 
 
-def _public_curvature(run: Run) -> Held | Broken:
+def _public_curvature(run: Run) -> Satisfied | Violated:
     drawn = run.batching.sizes == "random" or run.batching.drawn == "each pass"
     return (
-        Held()
+        Satisfied()
         if not (drawn and curvature(run)[1] > 0 and unequal_batches(run))
-        else Broken(
+        else Violated(
             "curvature in the records makes the steps of batches of different sizes differ: state "
             "strong convexity by a "
             "ridge of the loss, outside the records"

@@ -18,17 +18,17 @@ from lastiterate.theorems.assumptions import (
     short_step,
     strongly_convex,
 )
-from lastiterate.theorems.theorem import Assumption, Broken, Held
+from lastiterate.theorems.theorem import Assumption, Satisfied, Violated
 
 
-def _langevin(run: Run) -> Held | Broken:
+def _langevin(run: Run) -> Satisfied | Violated:
     if not run.one_temperature:
-        return Broken(
+        return Violated(
             "it needs the same temperature sigma^2 at every step: use noise=Langevin(sigma)"
         )
     noise = known_noise.check(run)
-    if isinstance(noise, Held) and run.temperature <= 0:
-        return Broken("the run adds no noise: use noise=Langevin(sigma)")
+    if isinstance(noise, Satisfied) and run.temperature <= 0:
+        return Violated("the run adds no noise: use noise=Langevin(sigma)")
     return noise
 
 
@@ -37,21 +37,21 @@ langevin_noise = Assumption(
 )
 
 
-def _gibbs_start(run: Run) -> Held | Broken:
+def _gibbs_start(run: Run) -> Satisfied | Violated:
     strong = find_fact(run.facts(), "strong")
     if strong is None or strong.value <= 0:
-        return Broken("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
+        return Violated("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
     noise = known_noise.check(run)
-    if isinstance(noise, Broken):
+    if isinstance(noise, Violated):
         return noise
     wanted = math.sqrt(2 * run.temperature / strong.value)
     std = run.start.std
     if not math.isclose(std, wanted, rel_tol=1e-9):
-        return Broken(
+        return Violated(
             f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
             f"use start=GaussianStart({wanted!r})"
         )
-    return Held((strong,))
+    return Satisfied((strong,))
 
 
 gibbs_start = Assumption(
@@ -59,16 +59,16 @@ gibbs_start = Assumption(
 )
 
 
-def _is_squared_norm(run: Run) -> Held | Broken:
+def _is_squared_norm(run: Run) -> Satisfied | Violated:
     facts = run.facts()
     smooth, strong = find_fact(facts, "smooth"), find_fact(facts, "strong")
     if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
-        return Broken(
+        return Violated(
             "it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong"
         )
     if run.first_step * smooth.value >= 2:
-        return Broken(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
-    return Held((smooth, strong))
+        return Violated(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
+    return Satisfied((smooth, strong))
 
 
 squared_norm = Assumption(
@@ -86,10 +86,10 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
         assumption.check(run)
         for assumption in (langevin_noise, strongly_convex, short_step, gibbs_start)
     ]
-    if any(isinstance(check, Broken) for check in checks):
+    if any(isinstance(check, Violated) for check in checks):
         return None
     strong = require_fact(run.facts(), "strong")
-    facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
+    facts = tuple(fact for check in checks if isinstance(check, Satisfied) for fact in check.facts)
     return strong.value / (2 * run.temperature), facts
 
 
@@ -100,15 +100,15 @@ def find_constant(run: Run) -> float:
     return pair[0]
 
 
-def _log_sobolev(run: Run) -> Held | Broken:
+def _log_sobolev(run: Run) -> Satisfied | Violated:
     pair = log_sobolev_constant(run)
     if pair is None:
-        return Broken(
+        return Violated(
             "no log-Sobolev constant is known: state log_sobolev=c, or satisfy Lemma 5 (strongly "
             "convex, "
             "step < 1/smooth, start N(0, 2 sigma^2 / strong))"
         )
-    return Held(pair[1])
+    return Satisfied(pair[1])
 
 
 log_sobolev = Assumption(

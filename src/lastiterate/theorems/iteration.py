@@ -40,9 +40,9 @@ from lastiterate.theorems.theorem import (
     EXAMPLE,
     EXAMPLE_FULL_BATCH,
     Assumption,
-    Broken,
-    Held,
+    Satisfied,
     Theorem,
+    Violated,
     example_loss,
     register,
 )
@@ -161,7 +161,7 @@ def _by_gradients(run: Run) -> Spread | None:
 
 
 def _by_smoothness(run: Run) -> Spread | None:
-    if isinstance(held := weakly_convex_step.check(run), Broken):
+    if isinstance(held := weakly_convex_step.check(run), Violated):
         return None
     curvature, sensitivity, eta = (
         find_known_map(run),
@@ -180,15 +180,15 @@ def spread(run: Run) -> Spread | None:
     return min(forms, key=lambda form: (-weakest(*form[1]), form[0]), default=None)
 
 
-def _has_bounded_step(run: Run) -> Held | Broken:
+def _has_bounded_step(run: Run) -> Satisfied | Violated:
     form = spread(run)
     if form is None:
-        return Broken(
+        return Violated(
             "it needs a bound on a record's gradient (clip=C or lipschitz=L), or a smooth loss "
             "(smooth=M) "
             "and a step of at most 1/(M + m), half of it where clips can act"
         )
-    return Held(form[1])
+    return Satisfied(form[1])
 
 
 bounded_step = Assumption(

@@ -27,7 +27,7 @@ from lastiterate.theorems.assumptions import (
     perturbed_objective,
     solved_objective,
 )
-from lastiterate.theorems.theorem import EXAMPLE, Assumption, Broken, Held, Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, Assumption, Satisfied, Theorem, Violated, register
 
 
 def _bound_objective_perturbation(run: Run) -> PerturbedObjective:
@@ -85,15 +85,15 @@ docs/theorems/objective-perturbation. Regime: classifiers with a ridge.""",
 )
 
 
-def _snapshots(run: Run) -> Held | Broken:
+def _snapshots(run: Run) -> Satisfied | Violated:
     if snapshots_of(run.method) is None:
-        return Broken(
+        return Violated(
             "it speaks of steps that follow noisy snapshots and differences to them: use "
             "method=VarianceReduced(...)"
         )
     sensitivity = find_fact(run.facts(), "sensitivity")
     assert sensitivity is not None, "linear models have one"
-    return Held((sensitivity,))
+    return Satisfied((sensitivity,))
 
 
 snapshots_taken = Assumption(

@@ -30,14 +30,14 @@ step."""
 
 
 @dataclass(frozen=True)
-class Held:
+class Satisfied:
     """The assumption holds for the run, resting on these facts."""
 
     facts: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
-class Broken:
+class Violated:
     """The assumption does not hold; one sentence that a user can act on."""
 
     reason: str
@@ -49,7 +49,7 @@ class Assumption:
 
     name: str
     needs: str
-    check: Callable[[Run], Held | Broken]
+    check: Callable[[Run], Satisfied | Violated]
     of_method: bool = False  #: whether it says how the released parameters come about
 
 
@@ -213,12 +213,12 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     return not any(fact in lost for fact in facts)
 
 
-def check_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
+def check_method(theorem: Theorem, run: Run) -> list[Satisfied | Violated]:
     """Check the assumptions about the method."""
     return [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
 
 
-def check_assumptions(theorem: Theorem, run: Run) -> list[Held | Broken]:
+def check_assumptions(theorem: Theorem, run: Run) -> list[Satisfied | Violated]:
     """Check the assumptions on the run; only those about the method where it is none of the
     theorem's.
 
@@ -226,7 +226,7 @@ def check_assumptions(theorem: Theorem, run: Run) -> list[Held | Broken]:
     noise level.
     """
     methods = check_method(theorem, run)
-    if any(isinstance(checked, Broken) for checked in methods):
+    if any(isinstance(checked, Violated) for checked in methods):
         return methods
     return methods + [
         assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method
@@ -246,10 +246,12 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """
     check_described(run)
     checked = check_assumptions(theorem, run)
-    reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
+    reasons = tuple(result.reason for result in checked if isinstance(result, Violated))
     if reasons:
         return _replace_one_bound(theorem, run) or Fails(reasons)
-    facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
+    facts = tuple(
+        fact for result in checked if isinstance(result, Satisfied) for fact in result.facts
+    )
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
         raise TypeError(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lastiterate.analysis.block_positions import MOST_MERGED, merge_places, place_weights
 from lastiterate.analysis.langevin import decay
 from lastiterate.analysis.witnesses import (
-    Law,
+    GridDistribution,
     add,
     curvature,
     geometric,
@@ -115,7 +115,7 @@ def chances(run: Run) -> Array:
     return places if places is not None else np.array([included], dtype=np.float64)
 
 
-def _draw(shifts: Array, chance: Array, sign: float) -> Law:
+def _draw(shifts: Array, chance: Array, sign: float) -> GridDistribution:
     """The shift of one pass (or step): ``shifts[j]`` with probability ``chance[j]``, otherwise 0."""
     missed = 1 - math.fsum(chance)
     if missed < 1e-12:  # rounding of probabilities that sum to 1
@@ -124,7 +124,9 @@ def _draw(shifts: Array, chance: Array, sign: float) -> Law:
 
 
 @lru_cache(maxsize=64)
-def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sign: float) -> Law:
+def _constant_sum(
+    scaled_bend: float, steps: int, chance: tuple[float, ...], sign: float
+) -> GridDistribution:
     """Return the distribution of sign * S for a constant schedule whose steps shift by 1;
     ``scaled_bend`` = eta h."""
     places, (turn, rate) = np.array(chance), log_with_sign(scaled_bend)
@@ -146,7 +148,7 @@ def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sig
     return moved if last is None else add(moved, last)
 
 
-def _sum_varying(shifts: Array, chance: Array, sign: float) -> Law:
+def _sum_varying(shifts: Array, chance: Array, sign: float) -> GridDistribution:
     """Return the distribution of sign * S for steps that shift by ``shifts``."""
     shifts, blocks = sign * shifts, chance.size
     if blocks > 1:
@@ -178,7 +180,7 @@ def _spread(run: Run, bend: float) -> tuple[Array | None, float]:
     )
 
 
-def _pair(law: Law, unit: float, opposed: float) -> MixturePair:
+def _pair(law: GridDistribution, unit: float, opposed: float) -> MixturePair:
     """Return the mixture of ``unit`` times the distribution: at most ``MOST_ATOMS`` atoms,
     neighbours rounded down to the lowest."""
     weights, places = law.points()

@@ -2,12 +2,12 @@
 when it is needed."""
 
 from lastiterate.lazy import attach
-from lastiterate.release.model_kinds import Kind, register
+from lastiterate.release.model_kinds import ModelKind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
 register(
-    Kind(
+    ModelKind(
         "torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"
     )
 )

@@ -28,7 +28,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.updates import Adam, HeavyBall, PostProcessing, Update
 from lastiterate.torch.loader_batching import (
     BatchCount,
-    Drawn,
+    LoaderBatching,
     check_rates,
     count_batches,
     describe_loader,
@@ -82,7 +82,7 @@ class OpacusAccountant(IAccountant):
     def __init__(self) -> None:
         super().__init__()
         self.history: History = []
-        self._drawn: Drawn | None = None
+        self._drawn: LoaderBatching | None = None
         self._rates = set[float]()  # of Poisson loaders that were watched
         self._counts = list[BatchCount]()  # of passes whose batches a next step may use
         self._optimizer: Any = None

@@ -19,19 +19,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.validation import Weights
-from lastiterate.torch.layers import Layer, NoOwnRules, Tapped
+from lastiterate.torch.layers import Layer, LayerTap, NoOwnRules
 from lastiterate.torch.parameter_contributions import TINY, Contribution, Stored
 from lastiterate.torch.parameters import Parameters, State
-from lastiterate.torch.randomness import Drawing
+from lastiterate.torch.randomness import DrawnRecords
 from lastiterate.torch.record_loss import record_loss, unchecked_distributions
-from lastiterate.torch.recorded_operations import Repeated
+from lastiterate.torch.recorded_operations import RecordedComputation
 from lastiterate.torch.records import without_batch
 
 # Tensors that a forward pass may read and not write. Records that are vectorised share the memory
 # of what is trained: what one of them wrote there all others would read.
 
 
-class Unwritten:
+class WriteGuard:
     """Tensors by name, from now on.
 
     **Guarantee:** ``check`` refuses whatever was written to one of them, the same numbers too:
@@ -98,11 +98,11 @@ class PerRecord:
     clip: float | None
     exact: bool
     wide: bool = False
-    drawing: Drawing | None = None  #: what records draw; then the last part of each is its key
+    drawing: DrawnRecords | None = None  #: what records draw; then the last part of each is its key
     weights: Weights = (
         None  #: of classes, which multiply clipped gradients; a record's second part is its class
     )
-    repeated: Repeated | None = None  #: of chunks of one form, one after the other
+    repeated: RecordedComputation | None = None  #: of chunks of one form, one after the other
 
     @property
     def dtype(self) -> torch.dtype:
@@ -220,7 +220,7 @@ class PerRecord:
         compute = (
             self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
         )
-        tracked = Unwritten(constants | trained)
+        tracked = WriteGuard(constants | trained)
         found = compute(trained, constants, cast_records(records, self.dtype))
         tracked.check()
         return found
@@ -260,7 +260,7 @@ class PerRecord:
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
 
         def one(zeros: State, rest: State, record: tuple[Any, ...]) -> tuple[torch.Tensor, State]:
-            with Tapped(held, self.layers, zeros) as tap:
+            with LayerTap(held, self.layers, zeros) as tap:
                 first, *others = record
                 output = self.call(constants | held | rest, *arguments(first))
             return record_loss(self.loss, without_batch(output), tuple(others)), tap.inputs

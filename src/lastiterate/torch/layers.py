@@ -244,7 +244,7 @@ def sum_lookups(
     return Rows.of(numbers, slopes, count)
 
 
-class Uses(TorchFunctionMode):
+class UseCounter(TorchFunctionMode):
     """Writes down how often the forward pass uses each of ``named`` tensors, and by which layers."""
 
     def __init__(self, named: dict[str, torch.Tensor]) -> None:
@@ -305,7 +305,7 @@ class Uses(TorchFunctionMode):
         )
 
 
-class Tapped(TorchFunctionMode):
+class LayerTap(TorchFunctionMode):
     """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a
     layer's first tensor.
 

@@ -29,7 +29,7 @@ from lastiterate.run.batching import Batching, Cyclic, Poisson, Reshuffled
 
 
 @dataclass(frozen=True)
-class Drawn:
+class LoaderBatching:
     """``batching`` of n records, in ``batches`` per pass; with ``drop_last`` some records are left
     out of a pass."""
 
@@ -68,7 +68,7 @@ def _write_rates(rates: set[float]) -> str:
 class Reader:
     """One pass over a watched loader: gives its batches, and counts those that no step has used."""
 
-    def __init__(self, batches: Iterator[list[int]], watched: Watched) -> None:
+    def __init__(self, batches: Iterator[list[int]], watched: LoaderWatch) -> None:
         self._batches, self._watched = batches, watched
         self.count: BatchCount | None = None
 
@@ -114,7 +114,7 @@ class BatchCount:
 
 
 @dataclass(eq=False)
-class Watched:
+class LoaderWatch:
     """Who counts the batches of a loader; ``alone``: a pass gives no batch after another began;
     ``rate``: that of a Poisson batch, which somebody may change while they are drawn."""
 
@@ -134,7 +134,7 @@ class Watched:
 class WatchedPoisson(UniformWithReplacementSampler):
     """Opacus' Poisson batches, counted."""
 
-    watched: Watched
+    watched: LoaderWatch
 
     def __iter__(self) -> Any:
         return Reader(super().__iter__(), self.watched)
@@ -143,7 +143,7 @@ class WatchedPoisson(UniformWithReplacementSampler):
 class WatchedBatches(BatchSampler):
     """Batches of a sampler, counted."""
 
-    watched: Watched
+    watched: LoaderWatch
 
     def __iter__(self) -> Any:
         return Reader(super().__iter__(), self.watched)
@@ -159,19 +159,21 @@ def count_batches(loader: Any, alone: bool, listener: Callable[[BatchCount], Non
         poisson = isinstance(sampler, UniformWithReplacementSampler)
         sampler.__class__ = WatchedPoisson if poisson else WatchedBatches
         ahead = loader.num_workers * (loader.prefetch_factor or 0)
-        sampler.watched = Watched([], ahead, alone, lambda: getattr(sampler, "sample_rate", 0.0))
+        sampler.watched = LoaderWatch(
+            [], ahead, alone, lambda: getattr(sampler, "sample_rate", 0.0)
+        )
     if listener not in sampler.watched.listeners:
         sampler.watched.listeners.append(listener)
 
 
-def describe_loader(loader: object) -> Drawn:
+def describe_loader(loader: object) -> LoaderBatching:
     """How ``loader`` draws batches; a sampler that is not known is refused."""
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
     n = _length(loader)
     sampler: Any = loader.batch_sampler
     if type(sampler) in (UniformWithReplacementSampler, WatchedPoisson):
-        return Drawn(Poisson(float(sampler.sample_rate)), n, len(loader))
+        return LoaderBatching(Poisson(float(sampler.sample_rate)), n, len(loader))
     if type(sampler) not in (BatchSampler, WatchedBatches) or sampler.batch_size is None:
         raise InputError(
             "data_loader",
@@ -183,9 +185,9 @@ def describe_loader(loader: object) -> Drawn:
     size, order = int(sampler.batch_size), sampler.sampler
     held = len(loader) * size if sampler.drop_last else n
     if type(order) is SequentialSampler:
-        return Drawn(Cyclic(size), held, len(loader))
+        return LoaderBatching(Cyclic(size), held, len(loader))
     if type(order) is RandomSampler and not order.replacement and order.num_samples == n:
-        return Drawn(Reshuffled(size), held, len(loader))
+        return LoaderBatching(Reshuffled(size), held, len(loader))
     raise InputError(
         "data_loader",
         "must use every record once in a pass where it is no Poisson one",

@@ -27,7 +27,7 @@ from lastiterate.torch.layers import NoOwnRules, all_tensors
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, resolve_layers
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.randomness import Augment, Drawing, drops
+from lastiterate.torch.randomness import Augment, DrawnRecords, drops
 from lastiterate.torch.record_gradients import first_line, make_synthetic_records, normal
 from lastiterate.torch.records import (
     blank,
@@ -57,7 +57,7 @@ def find_drawing(
     augment: Augment | None,
     records: tuple[Any, ...],
     dtype: torch.dtype,
-) -> Drawing | None:
+) -> DrawnRecords | None:
     """Return the run's random draws for records, tried on synthetic ones; of ``records`` only
     shapes and types count.
 
@@ -73,14 +73,14 @@ def find_drawing(
         )
     if run.augmentation is None:
         return None
-    drawing = Drawing(augment, run.augmentation.copies)
+    drawing = DrawnRecords(augment, run.augmentation.copies)
     if augment is not None:
         _check_augment(run, drawing, records, dtype)
     return drawing
 
 
 def _check_augment(
-    run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype
+    run: Run, drawing: DrawnRecords, records: tuple[Any, ...], dtype: torch.dtype
 ) -> None:
     """Refuse what is no function of one record and its key alone."""
     first = make_synthetic_records(records[0], dtype, normal, VECTORISED)
@@ -121,7 +121,7 @@ def _check_augment(
                 )
 
 
-def _try_record(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
+def _try_record(drawing: DrawnRecords, first: object, word: torch.Tensor) -> Any:
     """Augment one synthetic record."""
     try:
         made = drawing.draw_record((first,), word)[0]
@@ -203,7 +203,7 @@ def check_training(
             "model",
             "must have parameters 0 where the run starts at random",
             None,
-            "or use start=Fixed()",
+            "or use start=FixedStart()",
         )
     return parameters
 

@@ -85,7 +85,7 @@ class PerEpoch:
 
 
 @dataclass(eq=False)
-class Made:
+class OptimizerState:
     """One optimizer with its scheduler and its parameters.
 
     ``epoch``: the steps after which the scheduler is stepped; ``done``: the steps that were made.
@@ -98,7 +98,9 @@ class Made:
     done: int = 0
 
     @classmethod
-    def by(cls, make: Make, shapes: tuple[tuple[int, ...], ...], epoch: float = 1.0) -> Made:
+    def by(
+        cls, make: Make, shapes: tuple[tuple[int, ...], ...], epoch: float = 1.0
+    ) -> OptimizerState:
         """What a caller's function makes, checked."""
         if not callable(make) or isinstance(make, torch.optim.Optimizer | type):
             raise InputError(
@@ -210,7 +212,7 @@ class Made:
             if isinstance(held[name], torch.Tensor | int | float)
         ]
 
-    def restore_memory(self, memory: Memory, done: int) -> Made:
+    def restore_memory(self, memory: Memory, done: int) -> OptimizerState:
         """The same after ``done`` steps, with what it remembered then; of an optimizer that has
         made none."""
         if not done:
@@ -237,7 +239,7 @@ class ModuleOptimizer(UpdateRule):
     make: Make
     shapes: tuple[tuple[int, ...], ...]
     epoch: float = 1.0  #: the steps after which a scheduler is stepped
-    _made: Made | None = field(default=None, init=False)
+    _made: OptimizerState | None = field(default=None, init=False)
     _memory: Memory = field(
         default=(), init=False
     )  #: the memory that ``_made`` stands at, by identity
@@ -291,7 +293,9 @@ class ModuleOptimizer(UpdateRule):
         if (
             self._made is None or memory is not self._memory or not int(k)
         ):  # every run begins with a new one
-            self._made = Made.by(self.make, self.shapes, self.epoch).restore_memory(memory, int(k))
+            self._made = OptimizerState.by(self.make, self.shapes, self.epoch).restore_memory(
+                memory, int(k)
+            )
         made = self._made
         with torch.no_grad():
             for parameter, value in zip(made.parameters, self._split(theta), strict=True):
@@ -333,7 +337,7 @@ class ModuleOptimizer(UpdateRule):
             )
 
     def _check_schedule(self, steps: int, epoch: float) -> None:
-        made = Made.by(self.make, self.shapes, self.epoch)
+        made = OptimizerState.by(self.make, self.shapes, self.epoch)
         if made.scheduler is None:
             return
         rates = [made.rate]
@@ -367,7 +371,7 @@ class ModuleOptimizer(UpdateRule):
 
         Errors: classes that are not torch's own, of whose code nothing is known.
         """
-        made = Made.by(self.make, self.shapes, self.epoch)
+        made = OptimizerState.by(self.make, self.shapes, self.epoch)
         classes = [type(part) for part in (made.optimizer, made.scheduler) if part is not None]
         if foreign := [
             kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")
@@ -432,7 +436,7 @@ def _whole(value: object) -> Any:
 
 def name_of(make: Make, shapes: tuple[tuple[int, ...], ...]) -> str:
     """The names of the classes that a caller's function makes, of parameters of these shapes."""
-    made = Made.by(make, shapes)
+    made = OptimizerState.by(make, shapes)
     each = " each epoch" if isinstance(make, PerEpoch) else ""
     scheduler = "" if made.scheduler is None else f", {type(made.scheduler).__name__}{each}"
     return f"{type(made.optimizer).__name__}{scheduler}"

@@ -39,13 +39,13 @@ from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import Augment, keys_to_words
 from lastiterate.torch.record_gradients import (
     TRIES,
-    Places,
+    ChunkSizes,
     draw_parameters,
     make_synthetic_records,
     normal,
     usual,
 )
-from lastiterate.torch.recorded_operations import Repeated
+from lastiterate.torch.recorded_operations import RecordedComputation
 from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
 from lastiterate.torch.training_effect import check_constants
 
@@ -56,7 +56,7 @@ WIDE = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedModule:
     """Everything that a run on a module needs, checked; ``initial``: (size,) float64."""
 
     run: Run
@@ -64,7 +64,7 @@ class Prepared:
     initial: np.ndarray
     records: tuple[Any, ...]
     most: int
-    places: Places | None = None  #: where a record that is drawn moves others
+    places: ChunkSizes | None = None  #: where a record that is drawn moves others
     rule: ModuleOptimizer | None = None  #: a caller's optimizer
 
     @property
@@ -95,9 +95,11 @@ class Prepared:
         return len(tree_leaves(self.records)[0]) if self.run.nominal else self.run.n
 
     @property
-    def again_and_again(self) -> Prepared:
+    def again_and_again(self) -> PreparedModule:
         """The same for sums at one parameters after the other, which repeat what they do."""
-        return replace(self, summed=replace(self.summed, repeated=Repeated(self.run.steps)))
+        return replace(
+            self, summed=replace(self.summed, repeated=RecordedComputation(self.run.steps))
+        )
 
     def execute(
         self,
@@ -222,7 +224,7 @@ class Prepared:
             return self.loop.many(self.initial, sums, keys)
 
 
-Arithmetic = Callable[[Prepared, Any], tuple[Prepared, Draws]]
+Arithmetic = Callable[[PreparedModule, Any], tuple[PreparedModule, Draws]]
 """From a run and its key to the same run with other sums, and their noise."""
 
 
@@ -234,7 +236,7 @@ def prepare(
     microbatch: int | None = None,
     optimizer: Make | None = None,
     augment: Augment | None = None,
-) -> Prepared:
+) -> PreparedModule:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a
     record."""
     check_process()
@@ -247,7 +249,7 @@ def prepare(
             summed, formed, to_theta(initial, parameters.device), min(most, usual(run.divisor))
         )
         most = places.most
-    return Prepared(
+    return PreparedModule(
         run,
         summed,
         initial,
@@ -262,7 +264,7 @@ def prepare(
 
 def places_of(
     summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int
-) -> Places:
+) -> ChunkSizes:
     """Chunks of at most ``most`` records whose bits depend on no place."""
     constants = summed.parameters.copy_constants(summed.dtype)
 
@@ -280,7 +282,7 @@ def places_of(
             at(0)(made)
         except (RuntimeError, IndexError):  # some integer must be 0
             made = several(False)
-        return Places(
+        return ChunkSizes(
             [(at(i), tree_map(lambda a, i=i: a[2 * i : 2 * i + 2], made)) for i in range(TRIES)],
             most,
         ).within(most)

@@ -27,12 +27,12 @@ from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
 from lastiterate.torch.gradient_sums import (
     PerRecord,
-    Unwritten,
+    WriteGuard,
     arguments,
     cast_records,
     write_error,
 )
-from lastiterate.torch.layers import Layer, Uses
+from lastiterate.torch.layers import Layer, UseCounter
 from lastiterate.torch.parameters import State
 from lastiterate.torch.randomness import KeyedDropout, drops
 from lastiterate.torch.record_gradients import (
@@ -354,7 +354,7 @@ def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Ten
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
     tolerance = check_alone(summed, theta, constants, records)
-    seen = Uses(trained)
+    seen = UseCounter(trained)
     with seen, KeyedDropout(None):
         summed.call(constants | trained, *arguments(summed.take_record(one)[0]))
     layered = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
@@ -369,7 +369,7 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
     random = torch.random.get_rng_state()
     ones = [summed.take_record(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
     given = tree_map(lambda *parts: torch.stack(parts), *ones)
-    before, tracked = {name: tensor.clone() for name, tensor in named.items()}, Unwritten(named)
+    before, tracked = {name: tensor.clone() for name, tensor in named.items()}, WriteGuard(named)
     args = (), given
     if not isinstance(given, dict):
         args = (given if isinstance(given, tuple) else (given,)), {}

@@ -26,7 +26,7 @@ AT_ONCE = 2**18
 """Numbers that are made double precision at once."""
 
 
-class Held:
+class GradientRows:
     """Gradients whose numbers are ``values`` (m, ...), each of them once."""
 
     values: torch.Tensor
@@ -41,7 +41,7 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored(Held):
+class Stored(GradientRows):
     """Gradients as they are, ``values`` (m, ...)."""
 
     values: torch.Tensor
@@ -108,7 +108,7 @@ class Outer:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Held):
+class Rows(GradientRows):
     """Gradients by a table of ``count`` rows: row ``numbers[i, t]`` of record i gets ``values[i,
     t]``, and no other.
 

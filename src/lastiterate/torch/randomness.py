@@ -163,7 +163,7 @@ OfCopy = Callable[..., tuple[torch.Tensor, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Drawing:
+class DrawnRecords:
     """A record's last part is its key, an int64; ``copies`` of it are drawn, of each of which
     ``augment`` makes a form (None: as it is), and of which every dropout drops something else.
 

@@ -39,7 +39,7 @@ Contributions = Callable[[Any], dict[str, Contribution]]
 """From records (m, ...) to what they contribute."""
 
 
-class Places:
+class ChunkSizes:
     """Sizes of chunks, at most ``most``, that give synthetic records the same bits at every
     position: in each of ``tries``, two records.
 
@@ -65,10 +65,10 @@ class Places:
             )
         return self._known[size]
 
-    def within(self, most: int) -> Places:
+    def within(self, most: int) -> ChunkSizes:
         """The same for chunks of at most ``most`` records: of half as many where those do not hold,
         and so on. Chunks of one record always do."""
-        places = Places(self._tries, most)
+        places = ChunkSizes(self._tries, most)
         return places if most == 1 or places.holds(most) else self.within(most // 2)
 
     def split(self, count: int) -> Iterator[tuple[int, int]]:

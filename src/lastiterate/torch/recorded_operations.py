@@ -116,7 +116,7 @@ Computed = Callable[[Any, Any, Any], Any]
 """From trained tensors, constants and records, all nested, to nested tensors."""
 
 
-class Repeated:
+class RecordedComputation:
     """What ``compute`` gives, which is a function of the numbers of its arguments and of nothing
     else.
 

@@ -13,18 +13,18 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.audit.canaries import Neighbours
-from lastiterate.audit.end_to_end import Executed, Public
+from lastiterate.audit.end_to_end import AuditedTrainer, PublicTrainer
 from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.exact_noise import draws_of
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
-from lastiterate.release.folder import Stored
+from lastiterate.release.folder import StoredModel
 from lastiterate.release.network_model import check_loss
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.signatures import Written
+from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training import name_augmentation
-from lastiterate.release.training_request import Order, Unread, is_source
+from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
@@ -32,7 +32,7 @@ from lastiterate.torch.module_checks import check_fits
 from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import (
     MEMORY,
-    Prepared,
+    PreparedModule,
     fit_in_pieces,
     fit_module,
     loss_of,
@@ -99,7 +99,7 @@ class ExactRecords(PerRecord):
         return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
 
-def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
+def exactly(prepared: PreparedModule, key: Key) -> tuple[PreparedModule, Draws]:
     """The same run on exact sums, and their noise."""
     grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
     most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
@@ -180,7 +180,7 @@ INPUTS = "inputs"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedModule(Fitted):
+class FittedModule(ReleasedModel):
     """A released torch module: the last iterate of a run, with its certificate.
 
     `train` and `load` return it.
@@ -311,7 +311,7 @@ def draws(model: torch.nn.Module | Grouped, loss: object, augment: Any) -> list[
     ]
 
 
-def check(order: Order) -> Order:
+def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it
     is paid for."""
     run, data = order.certificate.run, order.data
@@ -333,7 +333,7 @@ def check(order: Order) -> Order:
     return (
         replace(
             order,
-            data=Unread(
+            data=LazyRecords(
                 lambda: stack_dataset(data, records_in(data, run.n) if run.nominal else run.n)
             ),
         )
@@ -342,7 +342,7 @@ def check(order: Order) -> Order:
     )
 
 
-def fit(order: Order, key: Key | None) -> FittedModule:
+def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
     run = order.certificate.run
     how: Any = {
@@ -392,7 +392,7 @@ def _with_parameters(module: torch.nn.Module, state: dict[str, torch.Tensor]) ->
     return own
 
 
-def read(stored: Stored, like: object = None) -> FittedModule:
+def read(stored: StoredModel, like: object = None) -> FittedModule:
     """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
     run, tensors, dtypes = (
         Run.from_dict(stored.model["run"]),
@@ -429,7 +429,7 @@ def read(stored: Stored, like: object = None) -> FittedModule:
         check_like(like, state, stored.model.get("effect"))
         module = _with_parameters(like, state) if run.release == "last" else None
     return FittedModule(
-        proof=Written(stored.certificate),
+        proof=ProvenanceRecord(stored.certificate),
         delta=stored.certificate["delta"],
         run=run,
         state=state,
@@ -514,7 +514,7 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callabl
     return train
 
 
-class Stand(torch.nn.Module):
+class StandInModule(torch.nn.Module):
     """-<parameters, record>: every record has the gradient that it is made of (see
     ``lastiterate.audit.networks``)."""
 
@@ -528,24 +528,28 @@ class Stand(torch.nn.Module):
         return -(rows * flat).sum(-1)
 
 
-def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Executed:
+def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> AuditedTrainer:
     """The trainer of modules on a loss whose gradients are the records, for audits of a released
     module's run; and ``train`` on the same module, as users call it."""
 
-    def numbers(model: Fitted) -> np.ndarray:
+    def numbers(model: ReleasedModel) -> np.ndarray:
         assert isinstance(model, FittedModule)
         return np.concatenate([model.state[name].double().numpy().ravel() for name in shapes])
 
-    def call(pair: Neighbours) -> Public:
+    def call(pair: Neighbours) -> PublicTrainer:
         data = (
             np.asarray(pair.with_record.features, np.float32),
             np.asarray(pair.with_record.target, np.float32),
         )
-        return Public(
-            run, data, numbers, {"model": Stand(shapes), "loss": _itself, "microbatch": 2}, CLOSE
+        return PublicTrainer(
+            run,
+            data,
+            numbers,
+            {"model": StandInModule(shapes), "loss": _itself, "microbatch": 2},
+            CLOSE,
         )
 
-    return Executed(trainer(run, Stand(shapes), _itself), call)
+    return AuditedTrainer(trainer(run, StandInModule(shapes), _itself), call)
 
 
 def _itself(out: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

@@ -246,7 +246,7 @@ PAGE = 2**18
 
 
 @dataclass
-class Repeated:
+class BufferFile:
     """The buffers of one pass, in a scratch file (``Scratch``); ``size``: bytes of a record,
     ``chunks``: of the pass.
 

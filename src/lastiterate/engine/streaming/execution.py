@@ -29,7 +29,7 @@ from lastiterate.engine.linear_gradients import (
 from lastiterate.engine.linear_model import (
     Blocks,
     Measurable,
-    Model,
+    TrainedWeights,
     make_release,
     prepare_privately,
     resolve_step_sizes,
@@ -39,7 +39,7 @@ from lastiterate.engine.network import LabelCheck, identity, objective_of
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.preprocessing import Shared, target_offset
+from lastiterate.engine.preprocessing import SharedSlices, target_offset
 from lastiterate.engine.probability_calibration import calibrate_weights, make_rounds
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
 from lastiterate.engine.record_loss import (
@@ -171,7 +171,7 @@ def execute_streaming(
     checkpoint: Checkpoint | None = None,
     folder: Path | None = None,
     devices: int = 1,
-) -> Model:
+) -> TrainedWeights:
     """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in
     memory with this key.
 
@@ -204,13 +204,13 @@ def execute_streaming(
                     (linear_loss(run).outputs, columns(run.preprocessing, features) + 1)
                 )
                 weights = loop.execute(first, passes, key, progress, checkpoint)
-        model = Model(weights, released)
+        model = TrainedWeights(weights, released)
 
         def iterate_scores() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for rows, target in _own_pieces(run, records.source, shared):
                 yield scores(run, model, rows), check_targets(run, target)
 
-        return Model(
+        return TrainedWeights(
             calibrate_weights(run, weights, iterate_scores, make_rounds(key), _together(shared)),
             released,
         )
@@ -250,7 +250,7 @@ def _own_pieces(run: Run, source: Source, shared: Devices) -> Iterator[Piece]:
 
 def _together(shared: Devices) -> Callable[[Iterator[np.ndarray]], Any]:
     """Slices of this process as sums over those of all take them."""
-    return iter if shared.part[1] == 1 else lambda slices: Shared(slices, shared.gather)
+    return iter if shared.part[1] == 1 else lambda slices: SharedSlices(slices, shared.gather)
 
 
 def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:

@@ -13,9 +13,9 @@ import numpy as np
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key, host_stream
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.streaming.buffers import Repeated, Shape
-from lastiterate.engine.streaming.scratch import Kept, NoScratch, Scratch
-from lastiterate.engine.streaming.sorting import Order, Sorted, batch_counts
+from lastiterate.engine.streaming.buffers import BufferFile, Shape
+from lastiterate.engine.streaming.scratch import NoScratch, Scratch, SourceCopy
+from lastiterate.engine.streaming.sorting import SortedSource, SortOrder, batch_counts
 from lastiterate.engine.streaming.source import (
     SCATTERED,
     Cursor,
@@ -74,8 +74,10 @@ class Passes:
         False  #: whether arranging records costs more than reading their bytes from a scratch file
     )
     part: tuple[int, int] = (0, 1)  #: which process this is, of how many that share the records
-    _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
-    _arranged: Kept | None = field(
+    _once: SortedSource | None = field(
+        init=False, default=None, repr=False
+    )  #: the draw of the whole run
+    _arranged: SourceCopy | None = field(
         init=False, default=None, repr=False
     )  #: all records, in public order
     _read: list[Scratch] = field(
@@ -123,7 +125,7 @@ class Passes:
             if end == self.run.n:
                 cursor.finish()
 
-    def find_storage(self, shape: Shape) -> Repeated | None:
+    def find_storage(self, shape: Shape) -> BufferFile | None:
         """Return a storage for the buffers of one pass, to be read in all others.
 
         ``None`` where passes differ, where arranging costs little, and where scratch space would
@@ -137,12 +139,14 @@ class Passes:
             else Pass(self._equal, self.iterate_pieces)
         )
         try:
-            return Repeated(shape, self.form.size, int(one.shares(shape)[:, 2].sum()), self.folder)
+            return BufferFile(
+                shape, self.form.size, int(one.shares(shape)[:, 2].sum()), self.folder
+            )
         except NoScratch:
             return None
 
     @property
-    def _drawn(self) -> Sorted:
+    def _drawn(self) -> SortedSource:
         """The draw of the whole run."""
         if self._once is None:
             self._once = self._sort(self.key)
@@ -177,15 +181,17 @@ class Passes:
         """Keep the arranged records, where there is space for them."""
         if self._arranged is None:
             with suppress(NoScratch):
-                self._arranged = Kept(Arranged(self), self.folder, spare=True)
+                self._arranged = SourceCopy(ArrangedSource(self), self.folder, spare=True)
 
-    def _sort(self, key: Key) -> Sorted:
+    def _sort(self, key: Key) -> SortedSource:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if self.run.batching.streams == "binned" else None
         instead = (
             self._read.pop() if self._read else None
         )  # its space is allocated, and quicker to write
-        records = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
+        records = SortedSource(
+            self.form, SortOrder(key, self.run.n, end), self.folder, self.own, instead
+        )
         try:
             records.fill(self.iterate_own_pieces(rows_of(self.source, SCATTERED)))
         except BaseException:
@@ -193,7 +199,7 @@ class Passes:
             raise
         return records
 
-    def _pass(self, records: Sorted) -> Pass:
+    def _pass(self, records: SortedSource) -> Pass:
         if self.part[1] == 1:
             return Pass(self._equal if records.sizes is None else records.sizes, records.pieces)
         counts = batch_counts(records.order, int(self.run.divisor), self.part[1])
@@ -208,7 +214,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Arranged:
+class ArrangedSource:
     """The records of a process as steps read them, as a source."""
 
     passes: Passes

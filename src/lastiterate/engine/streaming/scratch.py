@@ -174,7 +174,7 @@ PAGE = 2**23
 """Bytes of a page, about: records that are scattered come in large pieces."""
 
 
-class Kept:
+class SourceCopy:
     """The records of a source, in a scratch file (see ``Scratch``)."""
 
     dear = False
@@ -222,7 +222,7 @@ class Readable:
 
     def close(self) -> None:
         """Give scratch space back."""
-        if isinstance(self.source, Kept):
+        if isinstance(self.source, SourceCopy):
             self.source.close()
 
 
@@ -237,5 +237,7 @@ def again_and_again(
     check_streams(run, source)
     passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
     return Readable(
-        Kept(source, folder) if source.dear and passes + len(run.preprocessing) > 1 else source
+        SourceCopy(source, folder)
+        if source.dear and passes + len(run.preprocessing) > 1
+        else source
     )

@@ -30,7 +30,7 @@ ALONE = 256
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """Which word every record has: those of ``bits`` for step 0 of a stream, modulo ``end`` where
     there is one.
 
@@ -64,7 +64,7 @@ def _words(key: Key, n: int, first: Number, many: int) -> jax.Array:
 
 
 @dataclass
-class Sorted:
+class SortedSource:
     """Records of ``form`` in the order of ``order``, in a scratch file (``instead``: of another,
     see ``Scratch``).
 
@@ -73,7 +73,7 @@ class Sorted:
     """
 
     form: RecordForm
-    order: Order
+    order: SortOrder
     folder: Path | None = None
     own: tuple[int, int] | None = (
         None  #: which records, where it is not all of them: the first, and behind the last
@@ -194,7 +194,7 @@ TOP = 16
 """Leading bits of a word by which words are counted first."""
 
 
-def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
+def batch_counts(order: SortOrder, size: int, parts: int) -> np.ndarray:
     """Return the number of its own records that every process has in every batch, (parts, batches);
     ``size``: of batches that are cut from one order.
 
@@ -225,7 +225,7 @@ class Cuts:
     numbers: np.ndarray
 
     @classmethod
-    def of(cls, order: Order, size: int) -> Cuts:
+    def of(cls, order: SortOrder, size: int) -> Cuts:
         """Batches of ``size`` records; only words near a cut are held in memory."""
         counts = np.zeros(2**TOP, np.int64)
         for words in order.words():

@@ -165,7 +165,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class IndexedSource:
     """A source whose records have their public index, from 0 on, as one more part."""
 
     source: Source
@@ -194,7 +194,7 @@ class Numbered:
 def number_records(run: Run, source: Source) -> Source:
     """Return the records of a run as its steps read them: with indices where they draw something of
     their own."""
-    return source if run.augmentation is None else Numbered(source)
+    return source if run.augmentation is None else IndexedSource(source)
 
 
 # Which runs read their records in order, so that these may come in pieces.
