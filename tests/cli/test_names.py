@@ -113,7 +113,7 @@ def test_what_counts_as_a_flag(text: str, names: bool):
             )
         ),
         ("GaussianStart(0.125)", run_flags.start),
-        ("Fixed()", run_flags.start),
+        ("FixedStart()", run_flags.start),
     ],
 )
 def test_what_the_table_says_is_what_the_command_line_reads(python: str, read):
