@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -184,28 +184,29 @@ class Losses(Curve):
     def with_gaussian(self, mu: float) -> Losses:
         return Losses(self.pairs, math.hypot(self.mu, mu) * (1 + 1e-15))
 
-    @cached_property
-    def _orders(self) -> tuple[Order, Order]:
-        pairs = [*self.pairs, *([(sampled(1.0, 1 / self.mu), 1)] if self.mu > 0 else [])]
-
-        def at(h: float) -> tuple[Order, Order]:
-            both = [(sides(pair(h), h), count) for pair, count in pairs]
-            return tuple(Order([(one[i], count) for one, count in both], h) for i in (0, 1))
-
-        def fine(h: float) -> float:
-            """A share of the deviation of one step's loss, as cells of this width show it."""
-            both = at(h)
-            deviations = [order.moments(order.tilted(0.0, order.parts)[1])[1] for order in both]
-            return FINE * max(deviations) / math.sqrt(both[0].steps)
-
-        h = 0.05
-        while (wanted := fine(h)) < h / 8:
-            h = max(wanted, h / 64)
-        return at(min(h, wanted))
-
     def orders(self, epsilon: float) -> tuple[float, float]:
-        one, two = self._orders
-        return one.delta(epsilon), two.delta(epsilon)
+        return tuple(order.delta(epsilon) for order in both_orders(self.pairs, self.mu))
+
+
+@lru_cache(maxsize=8)
+def both_orders(pairs: tuple[tuple[Pair, int], ...], mu: float) -> tuple[Order, Order]:
+    """Both orders of a composition; candidates of a selection often share theirs."""
+    pairs = (*pairs, *([(sampled(1.0, 1 / mu), 1)] if mu > 0 else []))
+
+    def at(h: float) -> tuple[Order, Order]:
+        both = [(sides(pair(h), h), count) for pair, count in pairs]
+        return tuple(Order([(one[i], count) for one, count in both], h) for i in (0, 1))
+
+    def fine(h: float) -> float:
+        """A share of the deviation of one step's loss, as cells of this width show it."""
+        both = at(h)
+        deviations = [order.moments(order.tilted(0.0, order.parts)[1])[1] for order in both]
+        return FINE * max(deviations) / math.sqrt(both[0].steps)
+
+    h = 0.05
+    while (wanted := fine(h)) < h / 8:
+        h = max(wanted, h / 64)
+    return at(min(h, wanted))
 
 
 class Order:
@@ -224,7 +225,7 @@ class Order:
                 self.rough.append((side.first, count, mean, np.log(mass)))
         self.infinite = sum(count * side.infinite for side, count in parts) * (1 + 1e-9)
         self.steps = sum(count for _, count in parts)
-        self.delta = lru_cache(maxsize=256)(self._delta)
+        self.delta = lru_cache(maxsize=8192)(self._delta)
 
     def tilted(self, t: float, parts: list) -> tuple[float, list[Array]]:
         """log E e^(t L) of the sum, and of every part the law with masses times e^(t L)."""

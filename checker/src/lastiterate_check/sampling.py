@@ -134,6 +134,7 @@ def summed(parts: tuple[Part, ...], start: float, step: float, top: float) -> La
     return total
 
 
+@lru_cache(maxsize=64)
 def pass_of_blocks(blocks: int, a: float, reached: int | None = None) -> Pair:
     """One pass: a record is in one of ``blocks`` blocks, the first ``reached`` of them used, 1/z
     = a."""
