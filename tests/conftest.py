@@ -46,6 +46,9 @@ RESIDENT, GROWTH = 5 << 28, 1 << 29
 """Bytes of a worker above which memory is given back after a test, and by how many it grows until
 the next time."""
 LIMIT = {"bytes": RESIDENT}
+FEW_PAIRS = 2**12
+"""Normals of a small model are drawn this many pairs at once, an eighth of what users have: a fit
+in a test seldom needs a hundred. The bits are the same (tests/engine/test_noise_ahead.py)."""
 
 
 def pytest_collection_modifyitems(config, items):
@@ -72,6 +75,16 @@ def trim():
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
+def draw_pairs_at_once(count):
+    """Set how many pairs of normals a program draws, where the engine is imported; return the count
+    before."""
+    modules = [sys.modules.get(f"lastiterate.engine.{name}") for name in ("random", "noise")]
+    before = [module.PAIRS for module in modules if module]
+    for module in filter(None, modules):
+        module.PAIRS = count
+    return before[0] if before else count
+
+
 def pytest_collection_finish():
     """Python's collector leaves alone what was imported: looking through it was a twentieth of the
     time of a file.
@@ -79,6 +92,8 @@ def pytest_collection_finish():
     And typer's parser of all commands is built once, and not by every call of one: 50 ms each.
     """
     gc.freeze()
+    if not EXHAUSTIVE:
+        draw_pairs_at_once(FEW_PAIRS)
     if "typer.testing" in sys.modules:
         import typer.testing
 
@@ -158,7 +173,9 @@ def as_users_have_them(optimised):
         return options
 
     compiler.get_compile_options = with_emitter
+    before = draw_pairs_at_once(2**15)
     yield
+    draw_pairs_at_once(before)
     compiler.get_compile_options = plain
 
 

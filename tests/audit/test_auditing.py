@@ -501,7 +501,8 @@ def test_a_refuted_certificate_ends_with_an_error(tmp_path, patched):
 
 
 def test_a_model_folder_is_audited_by_its_run(tmp_path):
-    code, _, error = call("train", "iris", "--epsilon", 1, "--out", tmp_path / "model")
+    plain = ("--algorithm", "noisy-gd")
+    code, _, error = call("train", "iris", "--epsilon", 1, *plain, "--out", tmp_path / "model")
     assert code == 0, error
     code, out, _ = call(
         "audit", tmp_path / "model", "--trials", 60, "--seed", 1, "--json", "--attack", "learned"

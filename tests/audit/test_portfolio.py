@@ -237,7 +237,7 @@ def test_estimators_are_attacked_as_a_whole(patched):
         for pair in families(whole.run, 3)
         if pair.about == "an extreme row among ordinary ones"
     )
-    few = {"n": 400, "features": 3, "trials": 60, "seed": 1}
+    few = {"n": 400, "features": 3, "trials": 30, "seed": 1}
     right = audit(estimator, neighbours=pair, **few)
     assert not right.refuted and right.adjacency == "replace-one" and right.upper <= 1.0
     patched(*next(bug for bug in preparation.BUGS if "estimator" in bug.name).patches[0])

@@ -63,6 +63,8 @@ def test_train_finds_the_schema_beside_the_rows_with_their_norm(tmp_path):
                 str(tmp_path / "f.npz"),
                 "--epsilon",
                 "8",
+                "--algorithm",
+                "noisy-gd",
                 "--out",
                 str(tmp_path / "model"),
                 *more,

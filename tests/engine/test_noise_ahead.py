@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, host_permutation, keys_from_seed
+from lastiterate.engine import Trainer, host_permutation, keys_from_seed, random
 from lastiterate.engine import noise as noise_ahead
 from lastiterate.engine.noise import LONGEST, NoiseAhead, steps_ahead
 from lastiterate.engine.random import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
@@ -108,8 +108,12 @@ def test_numbers_beyond_one_draw_are_those_of_their_step() -> None:
         assert np.array_equal(noise_ahead.normal_of_models(KEYS, 3, 1, shape)[:, 0], wanted)
 
 
+@pytest.mark.parametrize("pairs", [PAIRS, PAIRS // 8], ids=["for users", "in most tests"])
 @pytest.mark.parametrize("count", [1, 7, 2 * PAIRS, 4 * PAIRS + 3])
-def test_what_is_drawn_beside_the_asked_numbers_changes_none(count: int) -> None:
+def test_what_is_drawn_beside_the_asked_numbers_changes_none(
+    count: int, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "PAIRS", pairs)
     with jax.enable_x64(True):
         assert np.array_equal(normals(KEYS[0], 3, count), gaussian(KEYS[0], 3, (count,)))
 

@@ -274,7 +274,10 @@ def test_a_certificate_is_asked_for_numbers(classifier):
 def test_a_search_has_the_probabilities_of_its_winner():
     grid = {"row_norm": [0.5, 1.0]}
     search = DPSearchCV(
-        DPLogisticRegression(classes=[0, 1]), grid, epsilon=20.0, random_state=0
+        DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd"),
+        grid,
+        epsilon=20.0,
+        random_state=0,
     ).fit(X, Y)
     assert np.array_equal(search.predict_proba(X), search.best_estimator_.predict_proba(X))
     assert np.array_equal(search.decision_function(X) > 0, search.predict(X) == 1)

@@ -134,7 +134,7 @@ def unnoticed(wrong, monkeypatch):
 @pytest.mark.parametrize("field", ["noise", "steps"])
 @pytest.mark.parametrize("run", [RUN, COSTLY], ids=["cheap", "costly"])
 def test_a_calibration_that_found_too_little_is_refused(wrong, run, field):
-    asked = run if field == "noise" else replace(run, noise=li.NoiseMultiplier(30.0))
+    asked = run if field == "noise" else replace(run, noise=li.NoiseMultiplier(8.0))
     with pytest.raises(InputError, match="epsilon is exceeded by what would run"):
         li.calibrate(asked, field=field, **BUDGET)
 
