@@ -491,7 +491,7 @@ def test_from_the_folder_to_the_next_request(released, tmp_path):
         )
     assert "@misc{forgetting," in command("export", tmp_path / "two", "--format", "bibtex")
     page = (tmp_path / "two" / "report.html").read_text()
-    assert "Epsilon over passes" in page and "4 removed records together" in page
+    assert "Epsilon over epochs" in page and "4 removed records together" in page
     stored = json.loads((tmp_path / "two" / "certificate.json").read_text())
     assert (
         stored["adjacency"] == "forgotten" and stored["unlearning"]["requests"][0]["removed"] == 4

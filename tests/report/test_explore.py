@@ -101,7 +101,7 @@ def test_copies_give_the_same_run(change, tmp_path):
         (
             {"n": 10**12},
             "^passes times n / batch must be at most 1,000,000,000 steps, got 30; "
-            "take a batch of at least 30,001, or fewer passes",
+            "take a batch of at least 30,001, or fewer epochs",
         ),
     ],
 )

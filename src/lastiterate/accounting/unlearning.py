@@ -83,7 +83,7 @@ class Unlearning(CertificateSubject):
             ):
                 raise InputError(
                     "requests",
-                    "must continue on the same public n, in passes, without a preparation of "
+                    "must continue on the same public n, in epochs, without a preparation of "
                     "their own",
                     part.run.n,
                 )

@@ -156,14 +156,14 @@ def _show(forgot: ForgetResult, where: str) -> None:
     table.add_row("that model", escape(subject.reference))
     table.add_row(
         "took",
-        f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
+        f"{plan.passes} epochs, {plan.run.steps} steps; predicted excess loss "
         f"{format_rounded_up(plan.excess)}",
     )
     table.add_row("retraining", _describe_retraining(plan.retraining, plan.worth_it))
     if forgot.later is not None:
         table.add_row(
             "later",
-            f"{forgot.reserve} more records: {forgot.later.passes} passes, predicted excess loss "
+            f"{forgot.reserve} more records: {forgot.later.passes} epochs, predicted excess loss "
             f"{format_rounded_up(forgot.later.excess)}",
         )
     table.add_row(
@@ -188,7 +188,7 @@ def _show(forgot: ForgetResult, where: str) -> None:
 
 def _describe_retraining(passes: int | None, worth_it: bool) -> str:
     if passes is None:
-        return "would take more passes than were looked at"
-    return f"would take about {passes} passes" + (
+        return "would take more epochs than were tried"
+    return f"would take about {passes} epochs" + (
         "" if worth_it else ": no more than this, and it leaves nothing to certify; consider it"
     )

@@ -532,7 +532,7 @@ def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
             f", momentum {run.optimizer.beta:.3g}" if isinstance(run.optimizer, HeavyBall) else ""
         )
         blocks = (
-            f"{run.steps // run.blocks} passes of {run.blocks} blocks"
+            f"{run.steps // run.blocks} epochs of {run.blocks} blocks"
             if run.blocks > 1
             else f"{run.steps} steps"
         )

@@ -227,7 +227,7 @@ def _describe_correlated(asked: PlanRequest, batching: Batching) -> Run:
     if batching.drawn not in ("never", "once"):
         raise InputError(
             "batch",
-            f"must keep a record in its place of every pass for {CORRELATED}",
+            f"must keep a record in its place of every epoch for {CORRELATED}",
             type(batching).__name__,
             "use cyclic, permuted, bins or full",
         )

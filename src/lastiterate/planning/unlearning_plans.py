@@ -118,7 +118,7 @@ def plan_unlearning(
                 best, chosen = std**2 * shrunk + rest, (passes, _begun(run, std))
     if chosen is None:
         raise InputError(
-            "n", f"makes passes of more than {LONGEST} steps", training.n, "use larger batches"
+            "n", f"makes epochs of more than {LONGEST} steps", training.n, "use larger batches"
         )
     passes, run = chosen
     certificate = Certificate(Unlearning(training, (*earlier, Continued(run, removed))))

@@ -153,7 +153,7 @@ def execution(subject: ReportSource) -> Markup | str:
             [
                 f"{batches['kind']}: {batches['words']}; ",
                 show_count("batches.blocks", batches["blocks"]),
-                " in a pass, of expected size ",
+                " in an epoch, of expected size ",
                 show_number("batches.expected_size", batches["expected_size"], "-"),
             ],
         ),

@@ -125,7 +125,7 @@ def _translate(error: InputError, given: dict[str, Any]) -> InputError:
             "passes",
             f"times n / batch must be at most {MOST_STEPS:,} steps",
             passes,
-            f"take a batch of at least {-(-n // (MOST_STEPS // passes)):,}, or fewer passes",
+            f"take a batch of at least {-(-n // (MOST_STEPS // passes)):,}, or fewer epochs",
         )
     return InputError(FIELDS.get(error.argument, error.argument), error.rule.removesuffix("."))
 
@@ -267,7 +267,7 @@ PATIENCE = 10
 SLIDERS = {
     "n": ("records n", 1.3, 7.0, True),
     "batch": ("batch b", 0.0, 6.0, True),
-    "passes": ("passes", 0.0, 4.0, True),
+    "passes": ("epochs", 0.0, 4.0, True),
     "step": ("step size", -4.0, 1.0, True),
     "ridge": ("ridge", -6.0, 0.0, True),
     "clip": ("clipping norm", -3.0, 2.0, True),

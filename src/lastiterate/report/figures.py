@@ -182,7 +182,7 @@ def chart_passes(subject: Unlearning, delta: float) -> Markup:
     ]
     if not points:
         return section(
-            "3. Epsilon over passes", tag("p", "Nothing is certified at any number of passes.")
+            "3. Epsilon over epochs", tag("p", "Nothing is certified at any number of epochs.")
         )
     training, lines = (
         subject.training,
@@ -193,17 +193,17 @@ def chart_passes(subject: Unlearning, delta: float) -> Markup:
     if retraining is not None:
         lines.append(
             Series(
-                "retraining: nothing of the records remains from its last pass on",
+                "retraining: nothing of the records remains from its last epoch on",
                 "chance",
                 ((retraining, low), (retraining, high)),
             )
         )
     ends = [passes for passes, _ in points] + ([] if retraining is None else [retraining])
     picture = charts.chart(
-        "Epsilon over passes without the removed records",
+        "Epsilon over epochs without the removed records",
         "The certified bound if the steps had ended there, and "
         "where training from the beginning would have ended.",
-        Axis("passes over the data", min(ends), 1.01 * max(ends), log=True),
+        Axis("epochs", min(ends), 1.01 * max(ends), log=True),
         Axis(f"epsilon at delta = {delta:g}", low, high, log=True),
         lines,
         name="passes",
@@ -217,12 +217,12 @@ def chart_passes(subject: Unlearning, delta: float) -> Markup:
         )
         for passes, epsilon in points
     ]
-    head = tag("tr", [tag("th", name, scope="col", class_="num") for name in ("passes", "epsilon")])
+    head = tag("tr", [tag("th", name, scope="col", class_="num") for name in ("epochs", "epsilon")])
     table = fold(
         "The numbers of this picture", tag("table", tag("thead", head), tag("tbody", rows))
     )
     return section(
-        "3. Epsilon over passes",
+        "3. Epsilon over epochs",
         [tag("p", _why(last.run)), tag("p", f"Compared with {subject.reference}."), picture, table],
     )
 
