@@ -12,10 +12,17 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_module
 
-transformers = pytest.importorskip(
-    "transformers", reason="transformers and peft are installed beside torch"
-)
-peft = pytest.importorskip("peft", reason="transformers and peft are installed beside torch")
+transformers, peft = None, None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Import both where their tests run: collecting them needs neither, and they take seconds."""
+    for name in ("transformers", "peft"):
+        globals()[name] = pytest.importorskip(
+            name, reason="transformers and peft are installed beside torch"
+        )
+
 
 N, LENGTH, WORDS = 12, 7, 40
 IDS = np.random.default_rng(0).integers(0, WORDS, (N, LENGTH))
