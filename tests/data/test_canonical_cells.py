@@ -436,5 +436,5 @@ def test_all_records_of_an_identifier_are_forgotten_however_it_is_written(tmp_pa
 
 def test_the_documentation_lists_the_marks():
     page = (Path(__file__).parents[2] / "docs/guides/data.md").read_text()
-    listed = page.split("in capitals or not, one of")[1].split("A category that")[0]
+    listed = page.split("in capitals or not, one of")[1].split("If the schema lists")[0]
     assert {mark.lower() for mark in re.findall(r"`([^`]+)`", listed)} | {""} == MISSING
