@@ -13,8 +13,9 @@ from lastiterate.audit import audit, worst_case
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import end_to_end
 from lastiterate.audit.exact_distribution import compare, quadratic_run
-from lastiterate.audit.report import OTHER, Claim, best_threshold
+from lastiterate.audit.report import OTHER, Claim
 from lastiterate.audit.runner import default_train
+from lastiterate.audit.statements import best_threshold
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.run import adjacency as record_bounds

@@ -19,15 +19,7 @@ from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, worst_case
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import AT_ONCE, alone, can_audit_whole, one_by_one
-from lastiterate.audit.report import (
-    AttackScores,
-    AuditReport,
-    Claim,
-    Statement,
-    choose_statements,
-    conclude,
-    fit_attacks,
-)
+from lastiterate.audit.report import AttackScores, AuditReport, Claim, conclude
 from lastiterate.audit.score_distributions import find_score_laws, spread_over_devices
 from lastiterate.audit.scores import (
     Progress,
@@ -38,6 +30,7 @@ from lastiterate.audit.scores import (
     settings,
     train_in_batches,
 )
+from lastiterate.audit.statements import Statement, choose_statements, fit_attacks
 from lastiterate.audit.statistics import require_statement
 from lastiterate.audit.trial_plan import TrialPlan, batch_size, plan_trials
 from lastiterate.engine import Trainer

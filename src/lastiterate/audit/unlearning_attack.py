@@ -16,7 +16,8 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.audit.report import AttackScores, AuditReport, Claim, best_threshold, conclude
+from lastiterate.audit.report import AttackScores, AuditReport, Claim, conclude
+from lastiterate.audit.statements import best_threshold
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss

@@ -14,7 +14,7 @@ from lastiterate.curves.curve import (
     UP,
 )
 from lastiterate.curves.dominating_pair import DominatingPair
-from lastiterate.curves.gaussian import Gdp, delta_of_draw, gdp_delta
+from lastiterate.curves.gaussian import Gdp, delta_of_draw, gdp_delta, known_steps
 from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
 from lastiterate.curves.renyi import check_sampled, divergence_of
 from lastiterate.run.validation import Array
@@ -63,10 +63,7 @@ class FixedSizeSteps(DominatingPair):
     @property
     def known(self) -> Gdp:
         """The curve of the same steps when the batches are known: one record is one term of a sum."""
-        if min(self.multipliers) == 0:
-            return Gdp(math.inf)
-        squares = sum(n / z**2 for z, n in zip(self.multipliers, self.counts, strict=True))
-        return Gdp(math.sqrt(squares + self.mu**2) * UP)
+        return known_steps(self.multipliers, self.counts, self.mu)
 
     def law(self) -> tuple[Ratio, float] | None:
         if not LEAST <= min(self.multipliers) <= LARGEST:

@@ -157,6 +157,15 @@ class Gdp(Curve):
         return Gdp(self.mu * size * UP)
 
 
+def known_steps(multipliers: tuple[float, ...], counts: tuple[int, ...], mu: float) -> Gdp:
+    """Return the curve of ``counts[i]`` steps of noise multiplier ``multipliers[i]`` in known
+    batches, and of a ``mu``-Gaussian mechanism."""
+    if min(multipliers) == 0:
+        return Gdp(math.inf)
+    squares = sum(n / z**2 for z, n in zip(multipliers, counts, strict=True))
+    return Gdp(math.sqrt(squares + mu**2) * UP)
+
+
 @lru_cache(maxsize=4096)
 def _epsilon(curve: Gdp, delta: float) -> float:
     """Return epsilon, cached: a certificate, its additional statements and their verification ask

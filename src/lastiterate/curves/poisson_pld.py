@@ -22,7 +22,7 @@ from lastiterate.curves.curve import (
     confirm_epsilon,
 )
 from lastiterate.curves.dominating_pair import NEAR_FLOOR, WithGaussian
-from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import Gdp, known_steps
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, renyi_sum
 from lastiterate.run.validation import Array
 
@@ -73,10 +73,7 @@ class Pld(WithGaussian):
     @property
     def known(self) -> Gdp:
         """The curve of the same steps when the batches are known: joint convexity."""
-        if min(self.multipliers) == 0:
-            return Gdp(math.inf)
-        squares = sum(n / z**2 for z, n in zip(self.multipliers, self.counts, strict=True))
-        return Gdp(math.sqrt(squares + self.mu**2) * UP)
+        return known_steps(self.multipliers, self.counts, self.mu)
 
     @property
     def far(self) -> BestOf:

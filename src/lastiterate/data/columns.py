@@ -14,6 +14,7 @@ import numpy as np
 from lastiterate.data.table import number_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
+from lastiterate.run.validation import is_finite
 
 # What is public about a column: the range of a number or of a date, the values of a category.
 
@@ -45,16 +46,6 @@ UNKNOWN = "?"
 INDICATOR = "indicator"
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-
-
-def _finite(value: object) -> bool:
-    """Return whether it is a number that a float holds; integers may be longer."""
-    try:
-        return (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-    except OverflowError:
-        return False
 
 
 class ColumnSpec(ABC):
@@ -90,7 +81,7 @@ class Numeric(ColumnSpec):
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
         for side, value in (("low", self.low), ("high", self.high)):
-            if not _finite(value):
+            if not is_finite(value):
                 raise InputError(
                     f"{where}: {side}",
                     "must be a finite number",
@@ -110,7 +101,7 @@ class Numeric(ColumnSpec):
             )
         if self.outside not in ("clip", "refuse"):
             raise InputError(f"{where}: outside", 'must be "clip" or "refuse"', self.outside)
-        if self.missing not in ("refuse", INDICATOR) and not _finite(self.missing):
+        if self.missing not in ("refuse", INDICATOR) and not is_finite(self.missing):
             raise InputError(
                 f"{where}: missing",
                 'must be "refuse", "indicator" or a public number to fill in',
@@ -313,7 +304,7 @@ class Array:
 
     def __post_init__(self) -> None:
         if self.norm is not None and not (
-            _finite(self.norm) and self.norm > 0 and self.low == -self.high
+            is_finite(self.norm) and self.norm > 0 and self.low == -self.high
         ):
             raise InputError(
                 "[array]: norm",

@@ -28,7 +28,7 @@ from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_object
-from lastiterate.run.validation import check_choice
+from lastiterate.run.validation import check_choice, is_finite
 from lastiterate.theorems import TABLE, Theorem
 
 # The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it
@@ -89,7 +89,7 @@ def read(fields: object) -> ExploreRequest:
         value = given[name]
         if value is None:
             raise InputError(name, "must be a number", None, "fill in the field")
-        if not _is_finite(value):
+        if not is_finite(value):
             raise InputError(name, "must be a number", value)
         if name in WHOLE and (value != int(value) or not 1 <= value <= WHOLE[name]):
             raise InputError(name, f"must be an integer from 1 to {WHOLE[name]:g}", value)
@@ -128,16 +128,6 @@ def _translate(error: InputError, given: dict[str, Any]) -> InputError:
             f"take a batch of at least {-(-n // (MOST_STEPS // passes)):,}, or fewer epochs",
         )
     return InputError(FIELDS.get(error.argument, error.argument), error.rule.removesuffix("."))
-
-
-def _is_finite(value: object) -> bool:
-    """Whether it is a number that a float holds."""
-    try:
-        return (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-    except OverflowError:  # of an integer with hundreds of digits
-        return False
 
 
 def _run(given: dict[str, Any]) -> Run:

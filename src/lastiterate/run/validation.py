@@ -155,6 +155,16 @@ def check_integer(name: str, value: Any, least: int = 1, most: int = 10**12) -> 
         raise InputError(name, f"must be an integer between {least} and {most}", value)
 
 
+def is_finite(value: object) -> bool:
+    """Return whether it is a number that a float holds; integers may be longer."""
+    try:
+        return (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
+    except OverflowError:
+        return False
+
+
 def positive_integer(name: str, value: object) -> None:
     """Refuse anything but an integer of at least 1."""
     if type(value) is not int or value < 1:
