@@ -79,7 +79,7 @@ def test_the_guide_says_what_is_certified():
     text = (Path(__file__).parents[2] / "docs" / "guides" / "adjacency.md").read_text()
     names = {
         "a secret block, drawn once": li.BallsInBins(100),
-        "a secret block, drawn in each pass": li.RandomAllocation(100),
+        "a secret block, drawn in each epoch": li.RandomAllocation(100),
         "Poisson": li.Poisson(0.1),
         "a new subset of fixed size": li.FixedSize(100),
     }
