@@ -23,7 +23,7 @@ from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.release import unlearning
-from lastiterate.release.unlearning import polish_weights
+from lastiterate.release.ridge_minimiser import polish_weights
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.methods import RidgeMinimiser
 from lastiterate.run.run import Run
