@@ -294,17 +294,26 @@ def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
     with pytest.raises(li.InputError, match=r"unit must name the unit of each"):
         model.private_score(X, labels, epsilon=1.0, unit=person[1:])
     of_two = replace(RUN, n=150, rows_per_unit=2)
-    two = li.train(of_two, (X[:150], Y[:150]), unit=person[:150] // 2)
+    two = li.train(of_two, (X[:150], Y[:150]))
     assert any(
         "no unit has more rows" in text
         for text in two.private_score(X, Y, epsilon=1.0).certificate.caveats
     )
-    asked = two.private_score(X, Y, epsilon=1.0, unit=person // 2)
+    named = li.train(of_two, (X[:150], Y[:150]), unit=person[:150] // 2)
+    asked = named.private_score(X, Y, epsilon=1.0, unit=person // 2)
     assert not any("no unit has more rows" in text for text in asked.certificate.caveats)
     assert (
         asked.run.counts[-1].noise_multiplier
         > 1.9 * model.private_score(X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
     )
+    alone = li.train(replace(RUN, n=150), (X[:150], Y[:150]), unit=person[:150])
+    for protecting in (named, alone):  # else several rows of one count, and one is charged
+        with pytest.raises(li.InputError, match=r"unit is needed: the certificate is about each"):
+            protecting.private_score(X, Y, epsilon=1.0)
+    column = np.array([f"p{i}" for i in person], dtype=object)  # as pandas keeps text
+    assert len(alone.private_score(X, Y, epsilon=1.0, unit=column).accuracies) == 1
+    with pytest.raises(li.InputError, match=r"unit must be one integer or text per row"):
+        alone.private_score(X, Y, epsilon=1.0, unit=np.array([None, *column[1:]], dtype=object))
     units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
     with pytest.raises(li.InputError, match="model must be one whose records are rows"):
         units.private_score(X, Y, epsilon=1.0, unit=person // 2)
@@ -458,7 +467,9 @@ def test_persons_of_several_rows_are_not_counted_by_rows():
     )
     who = np.arange(len(Y)) // 3
     fitted = model.fit(X, Y, units=who).fitted_
-    with pytest.raises(li.InputError, match=r"unit= counts.*records of up to 3 rows.*report_acc"):
+    with pytest.raises(
+        li.InputError, match=r"whose records are rows.*records of up to 3 rows.*report_acc"
+    ):
         fitted.private_score(X, Y, epsilon=0.1, unit=who)
     with pytest.raises(
         li.InputError, match=r"write a number such as 0.05, or the two costs as a t"

@@ -113,8 +113,8 @@ class FittedLinear(ReleasedModel):
         ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one
         accuracy for each of these public names instead, ``by`` (n,) the name of every record's
         group; for all of them together the same ``epsilon``, since a record is of one group.
-        ``unit``: who a row belongs to; nobody may have more of these than the run's
-        ``rows_per_unit``. ``ledger``, ``dataset``: those of these records, charged before one is
+        ``unit``: who a row belongs to, demanded where the model protects such; nobody may have more
+        of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records, charged before one is
         looked at. Read it as the last of ``accuracies`` of the model that is returned.
 
         **Guarantee:** the certificate of the returned model covers the count in addition to
@@ -136,10 +136,19 @@ class FittedLinear(ReleasedModel):
         if self.run.rows_per_record > 1:
             raise InputError(
                 "model",
-                "must be one whose records are rows, because unit= counts the rows of a person as a "
+                "must be one whose records are rows: a count would count the rows of a person as a "
                 "group",
                 f"records of up to {self.run.rows_per_record} rows",
-                "train with report_accuracy=, which counts rows, or with one row of each person",
+                "score public records by predict, which costs nothing, or train with one row of "
+                "each person, or with report_accuracy=, which counts rows",
+            )
+        if unit is None and self.certificate.unit:
+            raise InputError(
+                "unit",
+                f"is needed: the certificate is about each {self.certificate.unit} with at most "
+                f"{self.run.rows_per_unit} of these rows",
+                None,
+                f"say whose every row is: unit=table[{self.certificate.unit!r}]",
             )
         check_kept("data", (x, y) if by is None else (x, y, by))
         mu = worth(epsilon, self.delta)

@@ -297,6 +297,8 @@ def identifiers(unit: Any, argument: str = "unit") -> np.ndarray:
     """
     check_kept(argument, unit)
     names = np.asarray(unit)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(np.str_)  # a column of text in pandas
     if names.ndim != 1 or names.dtype.kind not in "biuU":
         raise InputError(
             argument,
