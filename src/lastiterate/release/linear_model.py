@@ -114,8 +114,8 @@ class FittedLinear(ReleasedModel):
         accuracy for each of these public names instead, ``by`` (n,) the name of every record's
         group; for all of them together the same ``epsilon``, since a record is of one group.
         ``unit``: who a row belongs to, demanded where the model protects such; nobody may have more
-        of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records, charged before one is
-        looked at. Read it as the last of ``accuracies`` of the model that is returned.
+        of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records,
+        charged before one is looked at. Read it as the last of ``accuracies`` of the model that is returned.
 
         **Guarantee:** the certificate of the returned model covers the count in addition to
         everything else, as if every record were counted and trained on. The certificate of this
