@@ -2,11 +2,15 @@
 
 import importlib.util
 import sys
+from contextlib import contextmanager
 from typing import NamedTuple
 
+import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
+from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger
 
 
 class Answer(NamedTuple):
@@ -23,6 +27,17 @@ def call(*words, text=None):
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Answer(result.exit_code, result.stdout, " ".join(result.stderr.split()))
+
+
+@contextmanager
+def refuse_unpaid(folder, said):
+    """Expect that what is charged to the ledger that this gives is refused in one line, and that
+    nothing is charged."""
+    ledger = Ledger(folder / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
+    with pytest.raises(InputError, match=said) as caught:
+        yield {"ledger": ledger, "dataset": "a"}
+    assert ledger.total().releases == () and "\n" not in str(caught.value)
 
 
 def load_script(path):

@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.engine.clipped_gradients import sum_clipped
 from lastiterate.engine.tracing import ALLOWED
 from lastiterate.engine.trainer import Loop
-from lastiterate.ledger import GaussianFilter, Ledger
+from support import refuse_unpaid
 from tiers import EXHAUSTIVE
 
 N, D = 6, 3
@@ -163,11 +163,8 @@ def loss_of(see, place=PLACES["plain"]):
 
 
 def refused(loss, said, tmp_path, **more):
-    ledger = Ledger(tmp_path / "l")
-    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
-    with pytest.raises(li.InputError, match=said) as caught:
-        li.train(RUN, (X,), model=np.zeros(D), loss=loss, ledger=ledger, dataset="a", **more)
-    assert ledger.total().releases == () and "\n" not in str(caught.value)
+    with refuse_unpaid(tmp_path, said) as charged:
+        li.train(RUN, (X,), model=np.zeros(D), loss=loss, **charged, **more)
 
 
 @pytest.mark.parametrize("name", SEERS)
@@ -200,21 +197,9 @@ def test_what_is_no_array_is_refused_before_it_is_paid_for(tmp_path):
     class Frame:
         shape = X.shape
 
-    ledger = Ledger(tmp_path / "l")
-    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
-    with pytest.raises(
-        li.InputError,
-        match=r"data must be arrays.*got 'Frame'; give numbers of a table by to_numpy",
-    ):
-        li.train(
-            RUN,
-            (Frame(),),
-            model=np.zeros(D),
-            loss=lambda w, x: (w @ x) ** 2,
-            ledger=ledger,
-            dataset="a",
-        )
-    assert ledger.total().releases == ()
+    said = r"data must be arrays.*got 'Frame'; give numbers of a table by to_numpy"
+    with refuse_unpaid(tmp_path, said) as charged:
+        li.train(RUN, (Frame(),), model=np.zeros(D), loss=lambda w, x: (w @ x) ** 2, **charged)
 
 
 @pytest.mark.parametrize("place", PLACES)

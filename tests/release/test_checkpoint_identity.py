@@ -36,14 +36,6 @@ def interrupt(done: int, *_: Any) -> None:
         raise Interrupted
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> dict[str, Any]:
-    """What says where a checkpoint goes."""
-    (tmp_path / "key").write_text("ab" * 32)
-    (tmp_path / "key").chmod(0o600)
-    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
-
-
 def squares(scale: float = 1.0) -> Callable[..., Any]:
     return lambda p, x, y: scale * (p["a"] @ x + p["b"][0] - y) ** 2
 

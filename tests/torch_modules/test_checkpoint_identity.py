@@ -10,7 +10,7 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.engine.streaming.buffers import Arrays
-from lastiterate.ledger import GaussianFilter, Ledger
+from support import refuse_unpaid
 
 N = 12
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -102,12 +102,8 @@ def test_what_has_no_trace_has_no_checkpoint(kept, tmp_path):
             assert get_proxy_mode() is None, "not here"
             return super().forward(x)
 
-    ledger = Ledger(tmp_path / "l")
-    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
-    with pytest.raises(
-        li.InputError,
-        match=r"checkpoint needs a module and a loss that torch can trace.*leave it out",
-    ):
-        li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a", **kept)
-    assert ledger.total().releases == () and not Path(kept["checkpoint"]).exists()
-    li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a")
+    said = r"checkpoint needs a module and a loss that torch can trace.*leave it out"
+    with refuse_unpaid(tmp_path, said) as charged:
+        li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, **charged, **kept)
+    assert not Path(kept["checkpoint"]).exists()
+    li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, **charged)

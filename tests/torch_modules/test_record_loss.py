@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 import lastiterate as li
-from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch.record_loss import record_loss
+from support import refuse_unpaid
 
 pytestmark = pytest.mark.filterwarnings("ignore:this seed was used")
 N = 40
@@ -146,9 +146,7 @@ def checked(output, y):
 
 
 def test_a_loss_that_raises_on_a_record_is_refused_before_the_charge(tmp_path):
-    ledger = Ledger(tmp_path / "l")
-    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(9.0, 1e-3))
-    with pytest.raises(li.InputError, match=r"validate_args=False"):
+    with refuse_unpaid(tmp_path, r"validate_args=False") as charged:
         li.train(
             RUN,
             (X, X[:, 0]),
@@ -156,10 +154,8 @@ def test_a_loss_that_raises_on_a_record_is_refused_before_the_charge(tmp_path):
             loss=checked,
             epsilon=4.0,
             delta=1e-4,
-            ledger=ledger,
-            dataset="d",
+            **charged,
         )
-    assert ledger.total().releases == ()
 
 
 def test_probabilities_and_targets_of_other_shapes_are_not_broadcast():

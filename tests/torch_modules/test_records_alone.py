@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
-from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch.layers import NoOwnRules
 from lastiterate.torch.module_training import prepare
+from support import refuse_unpaid
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -81,11 +81,8 @@ WAYS = {
 
 
 def refused(said, tmp_path, model, loss=functional.cross_entropy, **more):
-    ledger = Ledger(tmp_path / "l")
-    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
-    with pytest.raises(li.InputError, match=said) as caught:
-        li.train(RUN, (X, Y), model=model, loss=loss, ledger=ledger, dataset="a", **more)
-    assert ledger.total().releases == () and "\n" not in str(caught.value)
+    with refuse_unpaid(tmp_path, said) as charged:
+        li.train(RUN, (X, Y), model=model, loss=loss, **charged, **more)
 
 
 @pytest.mark.parametrize("more", [{}, {"secure_noise": True}], ids=["plain", "exact"])
