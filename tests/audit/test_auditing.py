@@ -442,7 +442,7 @@ def test_the_default_length_is_counted_in_single_models():
     """Pilots and counted models fill a minute by themselves; pages name what all of it takes."""
     assert 30 <= trial_plan.PILOTS + trial_plan.COUNTED <= trial_plan.MINUTE == 60
     help_text = " ".join(call("audit", "--help")[1].replace("\u2502", " ").split())
-    assert "default: what fits one to four minutes" in help_text
+    assert "default: one to four minutes" in help_text
 
 
 def test_the_excluded_region_is_the_certificates():
