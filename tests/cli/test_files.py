@@ -204,7 +204,7 @@ def test_unknown_kinds_are_told_what_there_is(tmp_path, monkeypatch):
 PUBLIC = """target = "sick"
 classes = ["no", "yes"]
 [columns.id]
-kind = "ignore"
+kind = "id"
 [columns.age]
 kind = "number"
 low = 18
@@ -267,6 +267,8 @@ def test_check_reads_a_file_as_train_does(tmp_path, changed, flags, code, words,
         assert found == code and all(w.replace("t.csv", file.name) in said for w in words), said
         assert "4o" not in said and "perhaps" not in said
         assert (NOT_PUBLISHED in said) == (code != 2)
+        persons = "--unit id protects all rows of one id together; without it, single rows are"
+        assert (persons in said) == (code == 0 and "--unit" not in flags)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted({file.name, "t.toml"})
     if code:
         found, _, err = call(*train)

@@ -4,6 +4,7 @@ data."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,18 @@ def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Pat
     spent = ledger.read_bytes()
     group = runner.invoke(app, ["plan", "--n", "600", *asked])
     assert "Single rows are planned, and one person has at most 3 of them" in group.output
+    assert "--unit person --rows-per-unit 3, with --n" in " ".join(group.output.split())
+    more = [*asked[:2], "--epsilon", "1.5", *asked[4:]]
+    refused = runner.invoke(app, ["train", str(data), *more])
+    said = " ".join(refused.output.split())
+    assert refused.exit_code == 2 and ledger.read_bytes() == spent
+    cause = "as a group of 3, because the ledger is per person and nothing says whose a row is: add "
+    assert cause + "--unit person --rows-per-unit 3;" in said
+    offered = said.partition("; or --epsilon ")[2].split()[0]
+    copy = shutil.copy(ledger, tmp_path / "copy.db")
+    again = [*more[:3], offered, *more[4:-1], str(copy)]
+    fits = ["train", str(data), *again, "--out", str(tmp_path / "rows")]
+    assert runner.invoke(app, fits).exit_code == 0, "the offered epsilon fits"
     person = runner.invoke(app, ["plan", "--n", "200", *asked, *units, "--json"])
     plan = json.loads(person.output)["plans"][0]
     assert person.exit_code == 0 and ledger.read_bytes() == spent, "nothing is charged"

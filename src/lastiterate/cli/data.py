@@ -243,8 +243,10 @@ def check_command(asked: ReadFile) -> None:
 
     Exit code 1 if the file does not fit its schema, 2 if it cannot be opened.
     """
+    from lastiterate.cli.tables import describe_protection
     from lastiterate.data import Table, check_readable
     from lastiterate.release import data_file
+    from lastiterate.release.units import find_id_column
 
     schema, units = asked.read_schema(), asked.units()
     stream = asked.stream or data_file.too_large(asked.data) is not None
@@ -269,6 +271,12 @@ def check_command(asked: ReadFile) -> None:
         console.print(
             f"{len(used)} of {len(used.kept)} rows are used: the first {units.rows} of each "
             f"{units.column}.",
+            highlight=False,
+            markup=False,
+        )
+    if units is None and not faults and (column := find_id_column(schema)) is not None:
+        console.print(
+            f"{describe_protection(column)}; without it, single rows are protected.",
             highlight=False,
             markup=False,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -122,10 +123,15 @@ class Planning(Charged, Budgeted):
         rows = 1 if allowance is None or self.unit is not None else allowance.total.groups(1)
         if rows == 1 or allowance is None:
             return ""
+        from lastiterate.data import Schema
+        from lastiterate.release.units import find_id_column
+
         unit = allowance.total.unit
+        known = None if self.schema is None else find_id_column(Schema.read(self.schema))
+        column = "COLUMN" if known is None else shlex.quote(known)
         return (
             f"Single rows are planned, and one {unit} has at most {rows} of them: the ledger would "
-            f"be charged for a group of {rows}. --unit COLUMN --rows-per-unit {rows}, with --n "
+            f"be charged for a group of {rows}. --unit {column} --rows-per-unit {rows}, with --n "
             f"counting by {unit}, costs less"
         )
 

@@ -21,11 +21,12 @@ from lastiterate.accounting.certificate_subject import (
 )
 from lastiterate.accounting.explain import explain_gain
 from lastiterate.cli.app import translate_to_flags
-from lastiterate.data.columns import Id, Words
+from lastiterate.data.columns import Words
 from lastiterate.features.columns import HashedWords
 from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_risk import predict_scores
+from lastiterate.release.units import find_id_column
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.preprocessing import PrivateMean
@@ -260,6 +261,11 @@ def _describe_unit(run: Run | None, certificate: Certificate, delta: float) -> s
     return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
 
 
+def describe_protection(column: str) -> str:
+    """How all rows of one person are protected together; ``column`` names the person."""
+    return f"--unit {shlex.quote(column)} protects all rows of one {column} together"
+
+
 def _person_rows(model: Any) -> list[tuple[str, str]]:
     """How many rows of persons were used, all of it public; or how persons are protected, where
     the schema has a column of identifiers that nobody named; or nothing.
@@ -268,12 +274,10 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     if run is None:
         return []
     if not unit:
-        columns = () if model.schema is None else model.schema.columns
-        ids = next((column.name for column in columns if isinstance(column, Id)), None)
+        ids = find_id_column(model.schema)
         if ids is None or max(run.rows_per_unit, run.rows_per_record) > 1:
             return []
-        known = f"--unit {shlex.quote(ids)}"
-        return [("persons", escape(f"{known} protects all rows of one {ids} together"))]
+        return [("persons", escape(describe_protection(ids)))]
     rows = max(run.rows_per_unit, run.rows_per_record)
     most = f"at most {rows} row{'s' * (rows > 1)} of each {unit}"
     if run.nominal:

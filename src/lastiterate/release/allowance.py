@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
@@ -48,7 +49,8 @@ class Allowance:
     ledger's adjacency.
 
     ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
-    together.
+    together. ``id_column``: the column that may name units and that nobody named, for what a
+    refusal says.
     """
 
     filter: Filter
@@ -56,9 +58,17 @@ class Allowance:
     adjacency: str
     total: Total
     of_units: bool = False
+    id_column: str | None = None
 
     @classmethod
-    def of(cls, total: Total, token: str = "", *, of_units: bool = False) -> Allowance:
+    def of(
+        cls,
+        total: Total,
+        token: str = "",
+        *,
+        of_units: bool = False,
+        id_column: str | None = None,
+    ) -> Allowance:
         """What a data set's releases leave; with a ``token``, what those before that release left
         to it."""
         before = next(
@@ -71,7 +81,7 @@ class Allowance:
         left = tuple(
             max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True)
         )
-        return cls(total.filter, left, total.adjacency, total, of_units)
+        return cls(total.filter, left, total.adjacency, total, of_units, id_column)
 
     def size_for(self, charged: Charged) -> int:
         """For how many groups of the rows that a release protects the ledger is charged: those of
@@ -115,28 +125,60 @@ class Allowance:
         )
 
     def _remedy(self, charged: Charged, delta: float) -> str:
-        """Full batches of the same epsilon where they fit, or else of a smaller one; otherwise the
-        largest epsilon of a Gaussian mechanism that fits."""
-        said, most = self.describe_rest(delta), self._largest_epsilon(delta)
-        if isinstance(charged, Certificate) and charged.verdicts and most >= LEAST_EPSILON:
-            batches = type(charged.run.batching) is not FullBatch
-            same, smaller = (
-                _in_full_batches(charged, epsilon, delta)
-                for epsilon in (charged.epsilon(delta), most)
-            )
-            if batches and same is not None and self.fits(same):
-                said = (
-                    f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
-                    f"fit, they need {100 * self.share(same):.3g}%"
-                )
-            elif smaller is not None and self.fits(smaller):
-                how = " by the automatic plan, or with batching=FullBatch()" if batches else ""
-                said = f"epsilon={most:g} at delta {delta:g} fits{how}"
+        """Why rows are charged as a group, where they are; then full batches of the same epsilon
+        where they fit, or else of a smaller one."""
+        size = self.size_for(charged)
+        if self._largest_epsilon(delta) < LEAST_EPSILON:
+            said = "the budget is used up"
+        else:
+            parts = (self._explain_group(charged, size, delta), self._offer(charged, size, delta))
+            said = "; or ".join(filter(None, parts)) or "take a smaller epsilon"
         return f"{said}; no record was read, and nothing was charged"
 
-    def _largest_epsilon(self, delta: float) -> float:
-        """Of a Gaussian mechanism that fits, the largest, rounded down to three digits."""
-        return _round_down(Gdp(self._largest_mu()).epsilon(delta))
+    def _offer(self, charged: Charged, size: int, delta: float) -> str:
+        """Full batches that fit, by a charge of the same run; empty where none is known to."""
+        most = self._largest_epsilon(delta, size)
+        if not isinstance(charged, Certificate) or not charged.verdicts or most < LEAST_EPSILON:
+            return ""
+        batches = type(charged.run.batching) is not FullBatch
+        same, smaller = (
+            _in_full_batches(charged, epsilon, delta) for epsilon in (charged.epsilon(delta), most)
+        )
+        if batches and same is not None and self.fits(same):
+            return (
+                f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
+                f"fit, they need {100 * self.share(same):.3g}%"
+            )
+        if smaller is not None and self.fits(smaller):
+            how = " by the automatic plan, or with batching=FullBatch()" if batches else ""
+            return f"epsilon={most:g} at delta {delta:g} fits{how}"
+        return ""
+
+    def _explain_group(self, charged: Charged, size: int, delta: float) -> str:
+        """Why a release of rows costs as much as a group of them, and what costs less; empty where
+        it does not."""
+        if size == 1:
+            return ""
+        cause = (
+            f"rows are charged as a group of {size}, because the ledger is per {self.total.unit} "
+            "and nothing says whose a row is"
+        )
+        if self.id_column is not None:
+            name = f"add unit={shlex.quote(self.id_column)}"
+        elif isinstance(_find_run(charged), Run):
+            name = f"say whose a row is ({NAME_UNITS}) with"
+        else:
+            return cause  # a posterior sample is of single rows
+        most = self._largest_epsilon(delta)
+        smaller = charged.curve().epsilon(delta) > most
+        return f"{cause}: {name} rows_per_unit={self.total.rows}" + (
+            f" and epsilon={most:g} at most" if smaller else ""
+        )
+
+    def _largest_epsilon(self, delta: float, size: int = 1) -> float:
+        """Of a Gaussian mechanism that fits as a group of ``size``, the largest, rounded down to
+        three digits."""
+        return _round_down(Gdp(self._largest_mu() / size).epsilon(delta))
 
     def describe_rest(self, delta: float) -> str:
         """The largest epsilon of a Gaussian mechanism that still fits, in words."""
@@ -182,10 +224,17 @@ def _round_down(value: float) -> float:
     return float(f"{math.floor(value / step) * step:.3g}")
 
 
+def _find_run(charged: Charged) -> object:
+    """The run whose rows a release protects; ``None`` where there is none."""
+    return (
+        charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
+    )
+
+
 def find_unit_rows(charged: Charged) -> int | None:
     """The rows of one unit that a release protects together, by its description; ``None`` where
     these are all."""
-    run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
+    run = _find_run(charged)
     if not isinstance(run, Run):
         return 1
     return None if run.rows_per_record > 1 else run.rows_per_unit

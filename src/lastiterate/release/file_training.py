@@ -35,6 +35,7 @@ from lastiterate.release.pipeline import run_release
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, TrainingRequest
+from lastiterate.release.units import find_id_column
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.validation import relative_weights
@@ -259,6 +260,7 @@ def _plan_linear(order: TrainingRequest, file: DataFile, maps: FeatureChoice) ->
     )
     task = draw_units(task, order)
     order.charging.of_units = file.who is not None
+    order.charging.id_column = find_id_column(file.schema)
     order = plan_run(order, task, order.charging.allowance())
     warn_of_noise(order.choice)
     return replace(order, model=None, size=file.size(order.certificate.run))
@@ -311,6 +313,7 @@ def tune_file(
     budget.public_n(1)  # refuses a number that nothing would follow from
     file = open_file(order.data, order.schema, units=order.units)
     order.charging.of_units = file.who is not None
+    order.charging.id_column = find_id_column(file.schema)
     each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
     trained = len(tuning.parts(file.count)[0])
     share = replace(budget, epsilon=each[0], delta=each[1])

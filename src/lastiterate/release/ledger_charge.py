@@ -35,7 +35,7 @@ from lastiterate.release.allowance import Allowance, Charged
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint, Key
-    from lastiterate.ledger.budget import Release
+    from lastiterate.ledger.budget import Release, Total
     from lastiterate.release.released_model import ReleasedModel
 
 EVERY = 60.0
@@ -53,7 +53,7 @@ class Charging:
     would have written before. ``finished``: the one of them that holds the model, where a process
     of this fit was stopped behind it: nothing is trained then, and nothing is charged.
     ``of_units``: whether the caller says whose every row is, so that what is certified protects all
-    rows of a unit.
+    rows of a unit. ``id_column``: the column that the caller might have named for that.
 
     **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not
     hold.
@@ -68,6 +68,7 @@ class Charging:
     place: Path | None = None
     earlier: Path | None = None
     of_units: bool = False
+    id_column: str | None = None
     finished: Path | None = field(init=False, default=None)
     checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
@@ -91,7 +92,10 @@ class Charging:
         token = self._checkpoint_token() or (
             "" if self._stopped is None else self._stopped[1].token
         )
-        return Allowance.of(self.ledger.total(self.dataset), token, of_units=self.of_units)
+        return self._allowance_of(self.ledger.total(self.dataset), token)
+
+    def _allowance_of(self, total: Total, token: str = "") -> Allowance:
+        return Allowance.of(total, token, of_units=self.of_units, id_column=self.id_column)
 
     def _checkpoint_token(self) -> str:
         from lastiterate.engine import checkpoint as sealed
@@ -230,7 +234,7 @@ class Charging:
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
         total = ledger.total(self.dataset)
-        allowance = Allowance.of(total, of_units=self.of_units)
+        allowance = self._allowance_of(total)
         states = {release.token: release.state for release in total.releases}
         if self._token not in states:
             allowance.check(charged, delta, total)

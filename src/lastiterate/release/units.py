@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastiterate.accounting.certificate_subject import UNNAMED
-from lastiterate.data.columns import MISSING, Category, Numeric
+from lastiterate.data.columns import MISSING, Category, Id, Numeric
 from lastiterate.data.data_frames import text_cells
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table, canonical_text, check_header
@@ -85,6 +85,12 @@ def check_unit_column(schema: Schema, column: str) -> None:
             column,
             'mark the column kind = "ignore" in the schema',
         )
+
+
+def find_id_column(schema: Schema | None) -> str | None:
+    """The first column that a schema calls an id, which may name units."""
+    columns = () if schema is None else schema.columns
+    return next((one.name for one in columns if isinstance(one, Id)), None)
 
 
 @dataclass(frozen=True)
