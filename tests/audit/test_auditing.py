@@ -431,7 +431,9 @@ def test_the_certified_numbers_of_what_was_executed_and_of_the_whole_run_are_lin
         f"{format_bound(whole, math.ceil)}, with the parts that were not executed"
     )
     assert json.loads(report.to_json())["upper_whole"] == whole
+    assert json.loads(report.to_json())["not_attacked"] == [report.rows()[-1][1]]
     same = audit(RUN, trials=100, seed=1, attack="projection")
+    assert json.loads(same.to_json())["not_attacked"] == []
     assert same.upper_whole is None and "at most, whole run" not in dict(same.rows())
     assert "executed" not in dict(same.rows())["at most, certified"]
     infinite = replace(report, upper=math.inf, upper_whole=math.inf)

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
+from lastiterate.accounting.tradeoff_summary import bound_right_guesses
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -179,6 +180,10 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     )
     quote = subject.read(model.save(tmp_path / "n"), ledger=tmp_path / "l").ledger
     assert quote is not None and (quote.number, quote.releases) == (2, 2)
+    book = Ledger(tmp_path / "l")
+    most = bound_right_guesses(book.total().filter.total())
+    assert (quote.total, quote.right) == ("epsilon 3 at delta 1e-05", most)
+    assert quote.unproven == bool(book.total().unproven)
     import sqlite3
 
     with sqlite3.connect(tmp_path / "l") as other:

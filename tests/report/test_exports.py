@@ -21,6 +21,7 @@ from lastiterate.accounting import document
 from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.document import entry
 from lastiterate.data.schema import Schema
+from lastiterate.ledger.quote import Quote
 from lastiterate.release.folder import HASHES
 from lastiterate.report import exports, guideline_sheets
 from lastiterate.report.exports import dump
@@ -289,6 +290,9 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
         guideline_sheets.OURS,
         guideline_sheets.THEIRS,
         guideline_sheets.BOTH,
+        guideline_sheets.RELEASER,
+        guideline_sheets.AUDITOR,
+        guideline_sheets.WITH_AUDIT,
     }
     silent = "".join(
         exports.FORMATS[form](
@@ -310,9 +314,120 @@ def test_sheets_name_what_lies_outside_of_a_quoted_ledger(folder):
     subject = read(folder)
     (text,) = made(folder, "nist").values()
     assert "; unit in practice: not stated" in text and "; other releases: not stated" in text
-    quote = SimpleNamespace(dataset="ward", together="budget: all")
+    quote = SimpleNamespace(dataset="ward", together="budget: all", problems=())
     (text,) = exports.nist(replace(subject, ledger=quote)).values()
+    assert "ledger of ward: budget: all" in text
     assert "; other releases outside of this ledger: not stated by the releaser" in text
+    quote.problems = ("line 2 was changed",)
+    (text,) = exports.nist(replace(subject, ledger=quote)).values()
+    assert "does not hold: line 2 was changed" in text and "budget: all" not in text
+
+
+UNIT = {
+    "rows": 4,
+    "name": "patient",
+    "words": "one unit (patient) with at most 4 rows of the training data",
+}
+
+
+def of_units(subject, **more):
+    """The subject as if its guarantee were for patients with up to 4 rows."""
+    stated = subject.body["stated"] | {"unit": UNIT}
+    return replace(subject, body=subject.body | {"stated": stated}, **more)
+
+
+def test_who_recorded_the_software_is_named(folder):
+    """No certificate derives it: the process that trained wrote it down."""
+    (text,) = made(folder, "nist").values()
+    (said,) = (line for line in text.splitlines() if "where randomness is from" in line)
+    assert said.split(" | ")[1] == "the releaser's process" and "nobody can check it: " in said
+    (text,) = made(folder, "edpb").values()
+    (said,) = (line for line in text.splitlines() if line.startswith("| state-of-the-art"))
+    assert said.split(" | ")[1] == "whoever ran the audit"
+
+
+@pytest.mark.parametrize("form", ["edpb", "w3c", "sacro", "scai"])
+def test_an_audit_is_told_with_what_it_left_out(folder, form):
+    """Also where its file is of a version that did not write what was not attacked."""
+    whole = "the protection of one patient with all of its rows (at most 4)"
+    generic = "the protection of a unit (such as a person) with all of its rows: the models differ"
+    for more in ({}, {"not_attacked": [f"{generic} in one record"]}):
+        audit = AUDIT | more | {"not_executed": ["rows_per_record (4)"]}
+        audit |= {"upper": 0.93334, "upper_whole": 0.9999}
+        made_of = of_units(read(folder), audit=audit)
+        text = "".join(exports.FORMATS[form](made_of).values()).replace("\\_", "_")
+        for said in (
+            "not executed: rows_per_record (4)",
+            f"not attacked: {whole}",
+            "certified for what was executed: epsilon 0.9334 at delta 1e-05",
+        ):
+            assert said in text, said
+        assert "such as a person" not in text
+    text = "".join(exports.FORMATS[form](of_units(read(folder))).values())
+    assert f"not attacked: {whole}" in text, "an audit that says nothing of it"
+    text = "".join(exports.FORMATS[form](read(folder)).values())
+    assert "not attacked" not in text and "not executed" not in text, "it protects records"
+    quiet = AUDIT | {"not_executed": [], "not_attacked": []}
+    text = "".join(exports.FORMATS[form](of_units(read(folder), audit=quiet)).values())
+    assert "not attacked" not in text, "units were attacked as a whole"
+
+
+def test_no_epsilon_is_without_its_delta_or_of_another_unit(folder):
+    (text,) = exports.edpb(of_units(read(folder))).values()
+    other = format_rounded_up(body_of(folder)["epsilon_replace_one"])
+    versions = "two versions of one patient's rows (at most 4) (replace-one)"
+    assert f"{versions}: epsilon {other} at delta 1e-05" in text
+    assert "of used units (patient) at 1 % false positives" in text and "records" not in (
+        next(line for line in text.splitlines() if line.startswith("| reconstruction"))
+    )
+    (text,) = exports.edpb(read(folder)).values()
+    assert f"two versions of one record (replace-one): epsilon {other} at delta 1e-05" in text
+    assert "epsilon of at least 0.4 at delta 1e-05 was shown" in text
+    (text,) = exports.nist(read(folder)).values()
+    assert f"under replace-one epsilon {other} at delta 1e-05" in text
+
+
+@pytest.mark.parametrize("form", ["model-card", "edpb", "w3c"])
+def test_odds_of_one_model_name_the_other_releases(folder, form):
+    """A ledger that has others gives the odds of all together; without one the reader is told."""
+    subject = read(folder)
+
+    def told(**more):
+        text = "".join(exports.FORMATS[form](replace(subject, **more)).values())
+        return text[text.index("times instead of 50.") :].replace("\n", "").split("50.")[1]
+
+    alone = "This is for this model alone"
+    assert told().strip().startswith(f"{alone}: other releases about the same people add up.")
+    quote = Quote(
+        "ward",
+        "row",
+        subject.body["adjacency"],
+        3,
+        "2026-01-01",
+        "",
+        4,
+        (),
+        "budget",
+        (),
+        total="epsilon 3 at delta 1e-05",
+        right=0.8101,
+    )
+    words = told(ledger=quote).strip().replace("\\", "")
+    assert words.startswith(
+        f"{alone}. For all 4 releases of ward together, the budget is epsilon 3 at delta 1e-05 "
+        f"({subject.body['adjacency']}), and such a guess is right at most 82 of 100 times."
+    )
+    words = told(ledger=replace(quote, unproven=True, unit="patient")).replace("\\", "")
+    assert "the budget for a single row is epsilon 3" in words
+    assert "; no total is known for a patient." in words
+    words = told(ledger=replace(quote, adjacency="replace-one")).replace("\\", "")
+    assert "(replace-one), and a guess which of two versions of your record was used is " in words
+    assert "the only release charged to ward so far" in told(ledger=replace(quote, releases=1))
+    broken = told(ledger=replace(quote, problems=("line 2 was changed",)))
+    assert (
+        "delta 1e-05 (zero-out), and such" not in broken
+        and "other releases about the same people" in broken
+    )
 
 
 def test_reviewers_read_what_is_not_protected(folder):

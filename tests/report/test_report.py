@@ -19,13 +19,17 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli, markup
 from lastiterate.accounting import tradeoff_summary
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.tradeoff_summary import true_positive_rate
+from lastiterate.curves.curve import UP
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.ledger.filters import GaussianFilter
+from lastiterate.ledger.quote import Quote
 from lastiterate.release.folder import format_manifest
-from lastiterate.report import charts, execution_section, guarantee_section, page
+from lastiterate.report import charts, execution_section, guarantee_section, page, page_parts
 from lastiterate.report.subject import ReportSource, read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -223,7 +227,7 @@ QUESTIONS = (
     "From",
     "What epsilon means",
     "Accuracy",
-    "Charged before",
+    "Charged to a ledger before training",
     "Rests on",
     "Taken on trust",
     "Must stay secret",
@@ -242,7 +246,7 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
     found = rows_of(page.page(read(folders / "good")))
     assert tuple(found) == QUESTIONS
     assert all(found[name] == "not stated" for name in ("Trained by", "What for", "Accuracy"))
-    assert found["Charged before"].startswith("not stated") and re.search(
+    assert found["Charged to a ledger before training"].startswith("not stated") and re.search(
         r"on \d{4}-\d\d-\d\d", found["When"]
     )
     said = {
@@ -260,7 +264,7 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
         ("Accuracy", "accuracy"),
     ):
         assert found[name] == f"{said[entry]} (the releaser's statement)"
-    assert "not paid for: a histogram" in found["Charged before"]
+    assert "not paid for: a histogram" in found["Charged to a ledger before training"]
     (place / "model.sig").write_text("x")
     assert rows_of(page.page(replace(read(folders / "good"), signed=True)))["Signed"].startswith(
         "a signature is in the same folder"
@@ -356,7 +360,10 @@ def test_who_bounded_the_rows_of_a_unit_has_one_wording(unit, first, caveat):
     subject = ReportSource("m", json.loads(text), text, checked, certificate)
     made = page.page(subject)
     assert rows_of(made)["Protects"].startswith(first)
-    assert rows_of(made)["Protects"].endswith("the number of records is public")
+    plain, _, worded = rows_of(made)["Protects"].partition("In the certificate's words")
+    counted = "patients" if unit == {"rows": 1, "name": "patient"} else "records"
+    assert plain.endswith(f"the number of {counted} is public")
+    assert ("batches draw" not in plain and worded != "") == (unit["rows"] > 1 or "name" in unit)
     trusted, bound = rows_of(made)["Taken on trust"], "holds if no unit has more rows in the data"
     assert (bound in trusted) == (unit["rows"] > 1 and "name" not in unit)
     assert caveat is None or caveat in html.unescape(made)
@@ -387,6 +394,94 @@ def test_a_report_names_the_unit_that_it_counts(folders, unit, many, one):
     text = page.page(replace(good, body=good.body | {"stated": stated}))
     assert rows_of(text)["Released"].endswith(f"; 40 steps on {many}")
     assert f"<td>{one}</td><td>this certificate</td>" in text
+
+
+def test_a_page_of_units_speaks_of_units_and_of_their_delta(folders):
+    """Nothing on it is about one record, and no epsilon is without its delta."""
+    good = read(folders / "good")
+    words = "one unit (patient) with at most 4 rows; batches draw units, n counts units"
+    stated = good.body["stated"] | {"unit": {"rows": 4, "name": "patient", "words": words}}
+    text = page.page(replace(good, body=good.body | {"stated": stated}))
+    found = rows_of(text)
+    assert found["Protects"].startswith("One patient with at most 4 rows. Training used at most 4")
+    plain, worded = found["Protects"].split("In the certificate's words")
+    assert "all rows of one patient together; zero-out: one patient's contribution" in plain
+    assert "the number of patients is public" in plain and words == worded
+    assert "whether one patient's rows were used, even" in found["From"]
+    assert "every other patient. Not covered" in found["From"]
+    meaning = found["What epsilon means"]
+    assert "flags 1 % of unused units (patient) finds" in meaning
+    other = format_rounded_up(good.body["epsilon_replace_one"])
+    said = "Telling apart two versions of one patient's rows (at most 4) (replace-one): epsilon"
+    assert f"{said} {other} at delta 1e-05." in meaning
+    assert "share of unused units (patient) that a test flags" in text
+    caption = "No test of whether one patient's rows (at most 4) were used does better"
+    assert caption in html.unescape(text)
+    own = rows_of(page.page(good))
+    said = "Telling apart two versions of one record (replace-one): epsilon"
+    assert f"{said} {other} at delta 1e-05." in own["What epsilon means"]
+    assert "whether a record was used, even" in own["From"]
+    proved = "; every fact that it needs is proved, or made true by the run itself"
+    assert own["Rests on"].endswith(proved)
+    assert "epsilon at delta 1e-05</th>" in page.page(good), "the head of the theorems' verdicts"
+    forgotten = {"rows": 3, "words": "the 3 removed records together, and nobody else"}
+    assert page_parts.name_versions(forgotten) == "one record"
+
+
+def test_the_odds_are_followed_by_the_other_releases(folders):
+    """On a page without a ledger, too; the odds are those of the ledger's budget, rounded up."""
+    good = read(folders / "good")
+    text = page.page(good)
+    assert re.search(
+        r'class="lead">.{0,300}of 100 times instead of 50\.</data></p><p>This is for this model '
+        r"alone: other releases about the same people add up\.</p>",
+        text,
+    )
+    budget = GaussianFilter.of(3.0, 1e-5)
+    right = tradeoff_summary.bound_right_guesses(budget.total())
+    assert right == (1 + budget.total().delta(0.0)) / 2 * UP
+    quote = Quote(
+        "ward",
+        "patient",
+        "zero-out",
+        3,
+        "2026-01-01",
+        "",
+        4,
+        (),
+        "budget",
+        (),
+        total="epsilon 3 at delta 1e-05",
+        right=right,
+    )
+    text = page.page(replace(good, ledger=quote))
+    most = math.ceil(100 * right)
+    assert (
+        "instead of 50.</data></p><p>This is for this model alone. For all 4 releases of ward "
+        "together, the budget is epsilon 3 at delta 1e-05 (zero-out), and such a guess is right "
+        f"at most {most} of 100 times.</p>" in text
+    )
+
+
+def test_a_page_tells_what_an_audit_left_out(folders):
+    good = read(folders / "good")
+    audit = json.loads((folders / "refuted" / "audit.json").read_text())
+    audit |= {"lower": 0.1, "refuted": False, "verdict": "no contradiction"}
+    audit |= {"not_executed": ["preprocessing (PrivateMean)", "rows_per_record (4)"]}
+    audit |= {"upper": 0.93334, "upper_whole": 0.9999}
+    stated = good.body["stated"] | {
+        "unit": {"rows": 4, "name": "patient", "words": "one unit (patient)"}
+    }
+    text = page.page(replace(good, body=good.body | {"stated": stated}, audit=audit))
+    for said in (
+        "certified for what was executed: epsilon 0.9334 at delta 1e-05",
+        "not executed: preprocessing (PrivateMean)",
+        "not executed: rows_per_record (4)",
+        "not attacked: the protection of one patient with all of its rows (at most 4): the models "
+        "differ in one record",
+    ):
+        assert f"<li>{said}</li>" in text, said
+    assert "not attacked" not in page.page(replace(good, audit=audit)), "it protects records"
 
 
 def test_paper_has_the_limits_of_what_was_verified(folders):

@@ -178,6 +178,15 @@ def name_protected(described: Mapping[str, Any]) -> str:
     return f"one {whose} with at most {rows} row{'s' * (rows > 1)}"
 
 
+def describe_whole_unit(described: Mapping[str, Any] | None = None) -> str:
+    """Say which protection an audit that removes one record does not attack: of a described unit,
+    or of any."""
+    name = UNNAMED if described is None else described.get("name", UNNAMED)
+    whose = "a unit (such as a person)" if name == UNNAMED else f"one {name}"
+    bound = "" if described is None else f" (at most {described['rows']})"
+    return f"the protection of {whose} with all of its rows{bound}: the models differ in one record"
+
+
 CAVEATS = (
     "covers this release only: further fits on the same data compose",
     "noise and steps have double precision; the proofs are about real numbers",

@@ -46,11 +46,7 @@ def summarise_guarantee(guarantee: Guarantee, delta: float) -> dict[str, Any]:
             for d in sorted({*DELTAS, delta}, reverse=True)
         ],
         "mu": None if curve is None else closest_gaussian(curve, delta),
-        "right_guesses": None
-        if curve is None
-        else min(
-            1.0, (1 + (curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP
-        ),
+        "right_guesses": None if curve is None else bound_right_guesses(curve),
         "true_positive_rates": []
         if curve is None
         else [
@@ -66,6 +62,13 @@ def summarise_guarantee(guarantee: Guarantee, delta: float) -> dict[str, Any]:
         "not_charged": [CAVEATS[0]],
     }
     return body if run is None else body | execution(run)
+
+
+def bound_right_guesses(curve: Curve) -> float:
+    """Return how often a guess between two equally likely neighbours is right, at most."""
+    return min(
+        1.0, (1 + (curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP
+    )
 
 
 def execution(run: Run) -> dict[str, Any]:

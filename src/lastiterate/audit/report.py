@@ -13,6 +13,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import (
+    describe_whole_unit,
     finite,
     format_rounded_down,
     format_rounded_up,
@@ -327,7 +328,11 @@ class AuditReport:
         }
         body["upper"] = finite(self.upper)
         body["upper_whole"] = None if self.upper_whole is None else finite(self.upper_whole)
-        return body | {"refuted": self.refuted, "verdict": self.verdict}
+        return body | {
+            "not_attacked": list(self.not_attacked),
+            "refuted": self.refuted,
+            "verdict": self.verdict,
+        }
 
     def to_json(self) -> str:
         """``to_dict`` as JSON text."""
@@ -383,25 +388,23 @@ class AuditReport:
             *whole,
             ("ceiling of this attack", format_bound(self.ceiling, math.ceil)),
             ("verdict", self.verdict),
-            *((("not attacked", UNIT_AS_WHOLE),) if self.lacks_units else ()),
+            *(("not attacked", words) for words in self.not_attacked),
         ]
 
     @property
-    def lacks_units(self) -> bool:
-        """Whether the run protects units of several rows, and single records were attacked."""
-        return any(
+    def not_attacked(self) -> tuple[str, ...]:
+        """Return what of the protection no model could contradict, in words: that of units of
+        several rows, where single records were attacked."""
+        lacks_units = any(
             words.startswith(("rows_per_unit ", "rows_per_record ")) for words in self.not_executed
         )
+        return (describe_whole_unit(),) if lacks_units else ()
 
 
 # From scores of the models that count to a report: error counts, their confidence bounds, and what
 # they contradict.
 
 
-UNIT_AS_WHOLE = (
-    "the protection of a unit (such as a person) with all of its rows: the models differ in one "
-    "record"
-)
 MISFIT = "scores of '{}' do not look as the description says: no bound takes them to be Gaussian"
 
 

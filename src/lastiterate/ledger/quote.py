@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.tradeoff_summary import bound_right_guesses
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
 from lastiterate.ledger.budget import (
@@ -29,7 +30,9 @@ class Quote:
     ``run``: hash of what was certified. ``left``: name and share of each dimension of the budget
     that all releases together have not spent. ``together``: what holds for all of them.
     ``problems``: of the ledger, as ``verify`` finds. ``others``: further data sets of the file,
-    whose releases its budget does not count.
+    whose releases its budget does not count. ``total``: the epsilon of the budget, ``right``: how
+    often a guess is right at most, for all releases together; ``unproven``: whether both are for
+    single rows only.
     """
 
     dataset: str
@@ -43,6 +46,9 @@ class Quote:
     together: str
     problems: tuple[str, ...]
     others: tuple[str, ...] = ()
+    total: str = ""
+    right: float = 1.0
+    unproven: bool = False
 
     @property
     def about_others(self) -> str:
@@ -101,6 +107,9 @@ def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
                     together(total),
                     problems,
                     tuple(other for other in ledger.datasets() if other != name),
+                    _state_total(total.filter),
+                    bound_right_guesses(total.filter.total()),
+                    bool(total.unproven),
                 )
     raise InputError(
         "ledger",

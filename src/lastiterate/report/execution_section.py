@@ -475,7 +475,11 @@ def _table(
         for i, row in pairs
     ]
     head = tag(
-        "tr", [tag("th", name, scope="col") for name in ("theorem", "kind", "epsilon", last)]
+        "tr",
+        [
+            tag("th", name, scope="col")
+            for name in ("theorem", "kind", f"epsilon at delta {subject.delta:g}", last)
+        ],
     )
     return tag(
         "table",

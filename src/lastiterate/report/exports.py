@@ -40,7 +40,13 @@ from lastiterate.report.guideline_sheets import (
     spdx,
     w3c,
 )
-from lastiterate.report.page_parts import odds, percent
+from lastiterate.report.page_parts import (
+    describe_audit_gaps,
+    describe_neighbours,
+    describe_releases_together,
+    odds,
+    percent,
+)
 from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import convertible
 
@@ -144,11 +150,12 @@ def model_card(subject: ReportSource) -> dict[str, str]:
         "## Privacy",
         "",
         line(odds(stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])),
+        line(describe_releases_together(subject)),
         "",
         f"**{claim(subject)}**",
         "",
         f"- protected unit: {line(stated['unit']['words'])}",
-        f"- neighbours: {line(stated['neighbours'])}",
+        f"- neighbours: {line(describe_neighbours(subject))}",
         "",
         "| delta | epsilon at most |",
         "|---|---|",
@@ -329,7 +336,8 @@ def scai(subject: ReportSource) -> dict[str, str]:
                         "refuted",
                         "verdict",
                     )
-                },
+                }
+                | {"gaps": describe_audit_gaps(subject)},
             }
         )
     subjects = [
@@ -385,6 +393,7 @@ def sacro(subject: ReportSource) -> dict[str, str]:
                 for name in ("lower", "ceiling", "refuted", "verdict")
                 if name in audit
             }
+            | ({"gaps": describe_audit_gaps(subject)} if audit else {})
             | _disclosure(subject),
             "target_model": "lastiterate",
             "target_model_params": {},

@@ -257,6 +257,7 @@ def tradeoff(subject: ReportSource, *, moving: bool = True) -> Markup:
     tests, stated = page_parts.tests_of(subject), subject.body["stated"]
     if not tests:
         return section(title, tag("p", "Nothing is certified, so nothing is excluded."))
+    members = page_parts.name_protected_group(stated["unit"], many=True)
     upper = ((0.0, tests[0].at_most), *((test.rate, test.at_most) for test in tests))
     lines = [
         Series("excluded above: certified bound", "certified", upper, shade="above"),
@@ -276,8 +277,8 @@ def tradeoff(subject: ReportSource, *, moving: bool = True) -> Markup:
     picture = charts.chart(
         "True-positive rate over false-positive rate",
         "The line of the certified bound: no test lies above it. The table below has the numbers.",
-        Axis("false-positive rate (share of unused records that a test flags)", 0, 1),
-        Axis("true-positive rate (share of used records)", 0, 1),
+        Axis(f"false-positive rate (share of unused {members} that a test flags)", 0, 1),
+        Axis(f"true-positive rate (share of used {members})", 0, 1),
         lines,
         name="tradeoff",
     )
@@ -296,7 +297,7 @@ def tradeoff(subject: ReportSource, *, moving: bool = True) -> Markup:
         class_="noprint",
     )
     said = tag("output", "", id="rate-said", for_="rate", aria_live="polite")
-    table = _rates(stated["true_positive_rates"])
+    table = _rates(stated["true_positive_rates"], stated["unit"])
     return section(
         title,
         [picture, slider, tag("p", said, class_="noprint"), table, _audit_section(subject)]
@@ -306,7 +307,7 @@ def tradeoff(subject: ReportSource, *, moving: bool = True) -> Markup:
     )
 
 
-def _rates(stated: list[dict[str, Any]]) -> Markup:
+def _rates(stated: list[dict[str, Any]], unit: dict[str, Any]) -> Markup:
     """The numbers of the certified line."""
 
     def cell(name: str, row: dict[str, Any]) -> Markup:
@@ -315,6 +316,9 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
             "td", number(f"{name}.false_positive_rate", rate, f"{100 * rate:g} %"), class_="num"
         )
 
+    used = (
+        "a record was" if page_parts.is_record(unit) else f"{page_parts.name_versions(unit)} were"
+    )
     rows = [
         tag(
             "tr", cell(name, row), tag("td", share(f"{name}.at_most", row["at_most"]), class_="num")
@@ -323,7 +327,10 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
     ]
     return tag(
         "table",
-        tag("caption", "No test of whether a record was used does better, whatever it knows"),
+        tag(
+            "caption",
+            f"No test of whether {used} used does better, whatever it knows",
+        ),
         tag(
             "thead",
             tag(
@@ -352,7 +359,8 @@ def _audit_section(subject: ReportSource) -> Markup:
         "audit's numbers are the word of whoever ran it.",
         class_="word",
     )
-    return tag("div", paragraph, fixed)
+    gaps = page_parts.describe_audit_gaps(subject)
+    return tag("div", paragraph, page_parts.bullets(gaps) if gaps else "", fixed)
 
 
 STYLES = {

@@ -19,10 +19,16 @@ from lastiterate.report.page_parts import (
     DEPLOYMENTS,
     LADDER,
     QUESTIONS,
+    WEAKEST,
     banner,
     bullets,
+    describe_neighbours,
+    describe_releases_together,
     fold,
+    is_record,
     make_table,
+    name_protected_group,
+    name_versions,
     number,
     odds,
     round_up_hundredths,
@@ -58,6 +64,7 @@ def answers(subject: ReportSource) -> list[Markup]:
                 class_="lead",
             )
         )
+        parts.append(tag("p", describe_releases_together(subject)))
         parts += _compare_with_epsilon(body)
     parts.append(
         tag(
@@ -79,7 +86,7 @@ def answers(subject: ReportSource) -> list[Markup]:
         ("From", _from(subject)),
         ("What epsilon means", _explain_meaning(subject)),
         ("Accuracy", _accuracy(subject)),
-        ("Charged before", _describe_charge(subject)),
+        ("Charged to a ledger before training", _describe_charge(subject)),
         ("Rests on", _rests(subject)),
         ("Taken on trust", bullets(list_trusted(subject))),
         ("Must stay secret", bullets(stated["secret"])),
@@ -98,7 +105,7 @@ def _compare_with_epsilon(body: dict[str, Any]) -> list[Markup]:
     return [
         tag(
             "p",
-            f"Epsilon {format_rounded_up(body['epsilon'])} alone would allow "
+            f"Epsilon {format_rounded_up(body['epsilon'])} at delta {body['delta']:g} alone would allow "
             f"{math.ceil(1000 * alone - 1e-9) / 10:g} of 100 times. This release allows less, because "
             "its whole curve is known.",
             class_="soft",
@@ -133,7 +140,7 @@ def compare_with_published(subject: ReportSource) -> Markup:
             tag("th", "this release", scope="row"),
             tag("td", number("epsilon", body["epsilon"])),
             tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
-            tag("td", _name_unit(unit)),
+            tag("td", name_protected_group(unit)),
             tag("td", "this certificate"),
             class_="mine",
         )
@@ -181,16 +188,8 @@ def _describe_release(subject: ReportSource) -> str:
     if run is None:
         return what
     unit = subject.body["stated"]["unit"]
-    counted = _name_unit(unit, many=True) if run.rows_per_unit == 1 else "records"
+    counted = name_protected_group(unit, many=True) if run.rows_per_unit == 1 else "records"
     return f"{what}; {run.steps} steps on {run.n} {counted}"
-
-
-def _name_unit(unit: dict[str, Any], *, many: bool = False) -> str:
-    """Return what the guarantee protects in two words: a record, or a unit with its name."""
-    if unit["rows"] == 1 and "name" not in unit:
-        return "records" if many else "one record"
-    named = f" ({unit['name']})" if unit.get("name", UNNAMED) != UNNAMED else ""
-    return f"{'units' if many else 'one unit'}{named}"
 
 
 def _day(subject: ReportSource) -> object:
@@ -212,13 +211,18 @@ def _unit(subject: ReportSource) -> object:
         tag("p", _name_whom(described)),
         tag(
             "span",
-            f"{described['words']}; {subject.body['adjacency']}: "
-            f"{subject.body['stated']['neighbours']}",
+            (
+                f"{described['words']}; "
+                if is_record(described)
+                else f"all rows of one {described.get('name', UNNAMED)} together; "
+            )
+            + f"{subject.body['adjacency']}: {describe_neighbours(subject)}",
             class_="soft",
         ),
         tag("span", f" A unit is {said} (the releaser's statement).", class_="soft")
         if said
         else "",
+        "" if is_record(described) else fold("In the certificate's words", described["words"]),
     ]
 
 
@@ -243,11 +247,16 @@ def _describe_kept_rows(described: dict[str, Any]) -> str:
 
 
 def _from(subject: ReportSource) -> str:
-    question = QUESTIONS[subject.body["adjacency"]].replace("your", "a")
+    unit = subject.body["stated"]["unit"]
+    question, other = QUESTIONS[subject.body["adjacency"]].replace("your", "a"), "record"
+    if not is_record(unit):
+        other = unit.get("name", UNNAMED)
+        question = question.replace("a record was", f"one {other}'s rows were")
+        question = question.replace("a record had", f"one {other}'s rows had")
     return (
         f"anyone who sees what was released and wants to know {question}, even knowing the code, "
         f"all public "
-        "numbers and every other record. Not covered: what the model says about people in general, "
+        f"numbers and every other {other}. Not covered: what the model says about people in general, "
         "and leaks of "
         "the data themselves"
     )
@@ -263,7 +272,8 @@ def _explain_meaning(subject: ReportSource) -> object:
             parts.append(
                 tag(
                     "p",
-                    "A test that flags 1 % of unused records finds at most ",
+                    f"A test that flags 1 % of unused {name_protected_group(stated['unit'], many=True)} "
+                    "finds at most ",
                     share(f"stated.true_positive_rates.{i}.at_most", row["at_most"]),
                     " of the used ones.",
                 )
@@ -272,9 +282,9 @@ def _explain_meaning(subject: ReportSource) -> object:
         parts.append(
             tag(
                 "p",
-                "Which of two versions of a record was used (replace-one): epsilon ",
+                f"Telling apart two versions of {name_versions(stated['unit'])} (replace-one): epsilon ",
                 number("epsilon_replace_one", body["epsilon_replace_one"]),
-                ".",
+                f" at delta {body['delta']:g}.",
             )
         )
     if body["epsilon"] > LARGE_EPSILON:
@@ -330,11 +340,7 @@ def _rests(subject: ReportSource) -> str:
     weakest = kinds[-1] if kinds else None
     theorem = subject.body.get("theorem")
     said = f"the theorem {theorem}" if theorem else "a proof of its own"
-    return (
-        said
-        if weakest is None
-        else f"{said}; its weakest fact is {weakest.lower()}: {LADDER[weakest]}"
-    )
+    return said if weakest is None else f"{said}; {WEAKEST[weakest]}"
 
 
 def list_trusted(subject: ReportSource) -> list[str]:
@@ -388,9 +394,8 @@ def _describe_signature(subject: ReportSource) -> str:
             "this page and whose it is"
         )
     return (
-        "not when this page was made; a later signature covers this page too, and lastiterate "
-        "verify --key says "
-        "whose it is"
+        "not yet, when this page was made. lastiterate verify --key says whether there is a "
+        "signature now, and whose it is; it covers this page as well"
     )
 
 

@@ -14,7 +14,15 @@ from lastiterate.markup import plain
 from lastiterate.release.folder import HASHES
 from lastiterate.release.signatures import WRITTEN
 from lastiterate.report.guarantee_section import describe_typed_facts
-from lastiterate.report.page_parts import odds, percent
+from lastiterate.report.page_parts import (
+    describe_audit_gaps,
+    describe_neighbours,
+    describe_releases_together,
+    name_protected_group,
+    name_versions,
+    odds,
+    percent,
+)
 from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import is_list, is_object
@@ -233,6 +241,8 @@ def _text(made: dict[str, Any]) -> str:
 # alone, and each says which of them it is from.
 
 OURS, THEIRS, BOTH = "the certificate", "the organisation", "both"
+RELEASER, AUDITOR = "the releaser's process", "whoever ran the audit"
+WITH_AUDIT = f"{OURS}, and {AUDITOR}"
 
 
 class Row(NamedTuple):
@@ -271,13 +281,16 @@ def _privacy(subject: ReportSource) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None or records_moved(subject.body["adjacency"]) != 1:
         return claim(subject)
-    return f"{claim(subject)}; under replace-one epsilon {format_rounded_up(other)}"
+    return (
+        f"{claim(subject)}; under replace-one epsilon {format_rounded_up(other)} at delta "
+        f"{subject.body['delta']:g}"
+    )
 
 
 def _unit(subject: ReportSource) -> str:
     stated = subject.body["stated"]
     return (
-        f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; unit in practice: "
+        f"{stated['unit']['words']}; neighbours: {describe_neighbours(subject)}; unit in practice: "
         + read_statement_entry(subject, "unit")
     )
 
@@ -302,14 +315,18 @@ def _facts(subject: ReportSource) -> str:
 
 
 def _software(subject: ReportSource) -> str:
-    return "; ".join(f"{name}: {text}" for name, text in subject.software.items()) or "not recorded"
+    said = "; ".join(f"{name}: {text}" for name, text in subject.software.items())
+    return f"recorded by the process that trained, and nobody can check it: {said or 'nothing'}"
 
 
 def _composition(subject: ReportSource) -> str:
     quote, stated = subject.ledger, subject.body["stated"]
-    ledger = (
-        "no ledger was quoted" if quote is None else f"ledger of {quote.dataset}: {quote.together}"
-    )
+    if quote is None:
+        ledger = "no ledger was quoted"
+    elif quote.problems:
+        ledger = f"the ledger of {quote.dataset} does not hold: {quote.problems[0]}"
+    else:
+        ledger = f"ledger of {quote.dataset}: {quote.together}"
     said = [
         f"{name.replace('_', ' ')}: {'; '.join(map(str, lines))}"
         for name in ("charged", "not_charged")
@@ -365,13 +382,15 @@ def _secret(subject: ReportSource) -> str:
 def _membership(subject: ReportSource) -> str:
     stated = subject.body["stated"]
     rates = [
-        f"{percent(row['at_most'])} % of used records at {100 * row['false_positive_rate']:g} % "
+        f"{percent(row['at_most'])} % of used {name_protected_group(stated['unit'], many=True)} at "
+        f"{100 * row['false_positive_rate']:g} % "
         f"false positives"
         for row in stated["true_positive_rates"]
     ]
     right = odds(stated["right_guesses"], subject.body["adjacency"], stated["unit"]["rows"])
     return (
-        f"bounded for every attack, whatever it knows: {right} A test finds at most "
+        f"bounded for every attack, whatever it knows: {right} {describe_releases_together(subject)} "
+        f"A test finds at most "
         f"{', '.join(rates)}. "
         f"{_audit(subject)}"
     )
@@ -383,8 +402,14 @@ def _audit(subject: ReportSource) -> str:
         return "No audit was given."
     return (
         f"Audit ({audit['attack']}, {audit['trials']:g} models): epsilon of at least "
-        f"{format_rounded_down(audit['lower'])} was shown; {audit['verdict']}."
+        f"{format_rounded_down(audit['lower'])} at delta {audit['delta']:g} was shown; "
+        + "; ".join([audit["verdict"], *describe_audit_gaps(subject)])
+        + "."
     )
+
+
+def _checks(subject: ReportSource) -> str:
+    return f"lastiterate verify derives every number again. {_audit(subject)}"
 
 
 def _versions(subject: ReportSource) -> str:
@@ -392,19 +417,20 @@ def _versions(subject: ReportSource) -> str:
     if other is None:
         return "not bounded by this certificate"
     return (
-        "inferring a value of one record is bounded as distinguishing two versions of it "
-        "(replace-one): epsilon "
-        f"{format_rounded_up(other)}. What follows from the model about people in general is not bounded. "
-        f"No audit tried "
-        "it."
+        f"inferring a value is bounded as telling apart two versions of "
+        f"{name_versions(subject.body['stated']['unit'])} (replace-one): epsilon "
+        f"{format_rounded_up(other)} at delta {subject.body['delta']:g}. What follows from the "
+        "model about people in general is not bounded. No audit tried it."
     )
 
 
-def _reconstruction(_: ReportSource) -> str:
+def _reconstruction(subject: ReportSource) -> str:
+    unit = subject.body["stated"]["unit"]
+    one, many = name_protected_group(unit), name_protected_group(unit, many=True)
     return (
-        "bounded as far as it distinguishes records: the chance of any outcome changes by at most "
-        "the guarantee "
-        "when one record does; content that many records share is not protected. No audit tried it."
+        f"bounded as far as it distinguishes {many}: the chance of any outcome changes by at most "
+        f"the guarantee when {one} does; content that many {many} share is not protected. No audit "
+        "tried it."
     )
 
 
@@ -418,7 +444,7 @@ NIST = (
     Row("mechanism", OURS, _mechanism),
     Row("utility, and for whom it is lower", BOTH, _utility),
     Row("correctness of the implementation", BOTH, _facts),
-    Row("software, and where randomness is from", OURS, _software),
+    Row("software, and where randomness is from", RELEASER, _software),
     Row(
         "side channels, floating point",
         BOTH,
@@ -446,7 +472,7 @@ NIST = (
 )
 EDPB = (
     Row("purpose and context", THEIRS, partial(read_statement_entry, name="purpose")),
-    Row("membership inference", OURS, _membership),
+    Row("membership inference", WITH_AUDIT, _membership),
     Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
     Row(
@@ -459,7 +485,7 @@ EDPB = (
         ),
     ),
     Row("choice, minimisation and preparation of the data", THEIRS, _collection),
-    Row("state-of-the-art tests", BOTH, _audit),
+    Row("state-of-the-art tests", AUDITOR, _audit),
     Row("documentation", OURS, _facts),
     Row("other releases of the same data", BOTH, _composition),
     Row(
@@ -474,7 +500,7 @@ EDPB = (
 W3C = (
     Row("who or what is protected, and over which time", BOTH, _unit),
     Row("how strongly", OURS, _privacy),
-    Row("what that means for a person", OURS, _membership),
+    Row("what that means for a person", WITH_AUDIT, _membership),
     Row(
         "who is trusted with raw data, and with noise",
         BOTH,
@@ -484,7 +510,7 @@ W3C = (
     Row("how useful the result is", BOTH, _utility),
     Row("where noise is added, and by which mechanism", OURS, _mechanism),
     Row("what is not protected", OURS, _not_protected),
-    Row("how it can be checked", OURS, _audit),
+    Row("how it can be checked", WITH_AUDIT, _checks),
 )
 
 

@@ -148,7 +148,7 @@
     const show = () => {
       const at = data.tests[Number(slider.value)];
       const text = "At a false-positive rate of " + percent(at.rate, Math.round) + ", a test finds at most " + percent(at.at_most, Math.ceil) +
-        " of the used records" + (at.at_least === null ? "." : "; for the worst loss of this class some test finds at least " + percent(at.at_least, Math.floor) + ".");
+        " of the used " + data.members + (at.at_least === null ? "." : "; for the worst loss of this class some test finds at least " + percent(at.at_least, Math.floor) + ".");
       said.textContent = text; slider.setAttribute("aria-valuetext", text);
       const place = (left + (right - left) * at.rate).toFixed(1);
       cursor.setAttribute("x1", place); cursor.setAttribute("x2", place); cursor.setAttribute("visibility", "visible");

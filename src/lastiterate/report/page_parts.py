@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import (
+    UNNAMED,
+    describe_whole_unit,
+    format_rounded_down,
+    format_rounded_up,
+)
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag
@@ -35,6 +40,7 @@ def data(subject: ReportSource) -> dict[str, Any]:
         "gaussian": list_closed_forms(subject),
         "hashes": hashes,
         "weights": subject.weights,
+        "members": name_protected_group(subject.body["stated"]["unit"], many=True),
         "downloads": downloads(subject, tests),
     }
 
@@ -155,7 +161,7 @@ def _renyi(subject: ReportSource, curve: Rdp) -> list[dict[str, Any]]:
         forms.append(
             {
                 "kind": "renyi-steps",
-                "what": "epsilon of all steps together",
+                "what": f"epsilon of all steps together at delta {subject.delta:g}",
                 "delta": subject.delta,
                 "sensitivity": how["sensitivity"],
                 "divisor": how["divisor"],
@@ -200,7 +206,7 @@ def _composition(subject: ReportSource) -> list[dict[str, Any]]:
     return [
         {
             "kind": "composition",
-            "what": "composition of all steps",
+            "what": f"composition of all steps, epsilon at delta {subject.delta:g}",
             "sensitivity": how["sensitivity"],
             "divisor": how["divisor"],
             "std": stated["noise"]["std_of_mean_gradient"],
@@ -294,6 +300,96 @@ def odds(right: float, adjacency: str, rows: int) -> str:
         f"{round_up_hundredths(right)} of 100 "
         "times instead of 50."
     )
+
+
+def describe_releases_together(subject: ReportSource) -> str:
+    """Return what the odds of one model leave out: the other releases of its data."""
+    quote = subject.ledger
+    if quote is None or quote.problems:
+        return "This is for this model alone: other releases about the same people add up."
+    if quote.releases == 1:
+        return (
+            f"This is for this model alone, the only release charged to {quote.dataset} so far: "
+            "other releases about the same people add up."
+        )
+    same = quote.adjacency == subject.body["adjacency"]
+    guess = "such a guess" if same else f"a guess {QUESTIONS[quote.adjacency]}"
+    row = " for a single row" if quote.unproven else ""
+    unknown = f"; no total is known for a {quote.unit}" if quote.unproven else ""
+    return (
+        f"This is for this model alone. For all {quote.releases} releases of {quote.dataset} "
+        f"together, the budget{row} is {quote.total} ({quote.adjacency}), and {guess} is right at "
+        f"most {round_up_hundredths(quote.right)} of 100 times{unknown}."
+    )
+
+
+def name_protected_group(unit: dict[str, Any], *, many: bool = False) -> str:
+    """Return what the guarantee protects in two words: a record, or a unit with its name."""
+    if is_record(unit):
+        return "records" if many else "one record"
+    named = f" ({unit['name']})" if unit.get("name", UNNAMED) != UNNAMED else ""
+    return f"{'units' if many else 'one unit'}{named}"
+
+
+def is_record(unit: dict[str, Any]) -> bool:
+    """Whether the guarantee is about records, one or those removed, and not about a unit's rows."""
+    return "name" not in unit and (unit["rows"] == 1 or unit["words"].startswith("the "))
+
+
+def name_versions(unit: dict[str, Any]) -> str:
+    """Return of what two versions are told apart: a record, or the rows of a unit."""
+    if is_record(unit):
+        return "one record"
+    return f"one {unit.get('name', UNNAMED)}'s rows (at most {unit['rows']})"
+
+
+def describe_neighbours(subject: ReportSource) -> str:
+    """Return the neighbours in words, which name the unit where it is not a record."""
+    stated, run = subject.body["stated"], subject.run
+    unit, words = stated["unit"], stated["neighbours"]
+    if is_record(unit):
+        return words
+    name = unit.get("name", UNNAMED)
+    counts_units = run is not None and run.rows_per_unit == 1
+    return words.replace(
+        "record" if counts_units else "one record", name if counts_units else f"one {name}"
+    )
+
+
+def describe_audit_gaps(subject: ReportSource) -> list[str]:
+    """Return what an audit did not do: parts of the run, and units of several rows."""
+    audit, unit = subject.audit, subject.body["stated"]["unit"]
+    if audit is None:
+        return []
+    skipped, missing = audit.get("not_executed"), audit.get("not_attacked")
+    several = unit["rows"] > 1 and not is_record(unit)
+    if missing is None:  # of a version that did not write it
+        single = skipped is None or any(text.startswith("rows_per_") for text in skipped)
+        missing = [describe_whole_unit()] if single and several else []
+    if several:
+        missing = [
+            describe_whole_unit(unit) if text == describe_whole_unit() else text for text in missing
+        ]
+    executed = list[str]()
+    if audit.get("upper_whole") is not None and audit.get("upper") is not None:
+        bound = f"epsilon {format_rounded_up(audit['upper'])} at delta {audit['delta']:g}"
+        executed = [f"certified for what was executed: {bound}"]
+    return [
+        *executed,
+        *(f"not executed: {text}" for text in skipped or ()),
+        *(f"not attacked: {text}" for text in missing),
+    ]
+
+
+WEAKEST = {
+    "ENFORCED": "the run itself makes every fact true that it needs: by clipping, projecting, "
+    "drawing batches",
+    "PROVED": "every fact that it needs is proved, or made true by the run itself",
+    "PAID": "a fact that it needs was measured on the private data, and epsilon pays for that",
+    "TESTED": "a fact that it needs was tested, not proved: no counterexample was found",
+    "ASSUMED": "a fact that it needs is somebody's statement, and nothing checks it",
+}
+"""What a guarantee rests on, by its weakest fact."""
 
 
 def number(

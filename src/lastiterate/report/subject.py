@@ -277,6 +277,14 @@ def _audit(path: str | Path | None, certificate: Certificate) -> dict[str, Any] 
         raise InputError(
             "audit", "is of another run than the certificate's", str(path), "audit this one"
         )
+    if not all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        for texts in (report.get(name, []) for name in ("not_executed", "not_attacked"))
+    ) or not all(
+        report.get(name) is None or type(report[name]) in (int, float)
+        for name in ("upper", "upper_whole")
+    ):
+        raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
     rates = report.get("rates", [])
     if not isinstance(rates, list) or not all(
         isinstance(rate, dict)
