@@ -68,8 +68,9 @@ def written(tmp_path_factory):
         (2, {"class_weight": {"no": 1.0, "yes": 3.0}, "adjacency": "replace-one"}),
     ],
 )
-def test_a_classifier_certifies_what_the_command_line_certifies(written, rows, more):
+def test_a_classifier_certifies_what_the_command_line_certifies(written, rows, more, recwarn):
     """The certificate is equal to the last character, and so are the weights of one seed."""
+    recwarn.clear()
     budget = {name: more[name] for name in ("adjacency", "n") if name in more}
     asked = {name: value for name, value in more.items() if name not in (*budget, "algorithm")}
     told = fit_file(
@@ -93,6 +94,19 @@ def test_a_classifier_certifies_what_the_command_line_certifies(written, rows, m
     by_rows = rows > 1 and {"report_accuracy", "features", "n"} & set(more)
     run = fitted.run
     assert (run.rows_per_unit, run.rows_per_record) == ((rows, 1) if by_rows else (1, rows))
+    said = {str(one.message) for one in recwarn if "makes each row a record" in str(one.message)}
+    if "report_accuracy" not in more:
+        assert not said
+        return
+    without = DPLogisticRegression(schema=CLASSES, rows_per_unit=rows, random_state=3)
+    persons = without.fit(TABLE, ILL, units=PERSONS).run_
+    assert said == {
+        f"report_accuracy=0.1 makes each row a record: {run.n} rows are trained on, charged as "
+        f"groups of 2, with noise multiplier {run.noise.z:.4g}. Without it the records are the 300 "
+        f"units, each with all of its rows, with noise multiplier {persons.noise.z:.4g}. Leave it "
+        f"out and score on a public file, or use rows_per_unit=1"
+    }
+    assert run.noise.z > 1.5 * persons.noise.z
 
 
 def test_a_regression_certifies_what_the_command_line_certifies(written):
@@ -266,7 +280,11 @@ PLAIN = {"row_norm": 1.0, "classes": ["no", "yes"]}
             r"units must be one identifier per row, shape \(n,\), got .*; write units\[:, 0\]",
         ),
         ({}, {"units": np.ma.masked_array(WHO, WHO == 1)}, "units must be plain arrays"),
-        ({"rows_per_unit": 3}, {}, r"rows_per_unit needs .* got 3; give fit units="),
+        (
+            {"rows_per_unit": 3},
+            {},
+            r"rows_per_unit above 1 needs units=, .* got 3; give fit units=",
+        ),
         ({"rows_per_unit": 0}, {"units": WHO}, "rows_per_unit must be a positive integer"),
         ({"stream": True}, {"units": WHO}, r"units cannot be bounded.*stream=False"),
         ({}, {"unit": WHO}, "unit is not supported; say whose every row is with units="),

@@ -117,8 +117,29 @@ def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, ea
     found = f"recall {scores.recall:.3f}, precision {scores.precision:.3f} for yes"
     assert (found in card) == bool(more), "after either option accuracy alone says little"
     assert ("predicts yes from probability 0.1 on, else no" in card) == ("threshold" in more)
+    assert ("those of the weighted records" in card) == ("class_weight" in more)
     body = json.loads(json.dumps(model_to_json(result, "m")))
     assert body["test_scores"]["largest_share"] == share and body["test_score"] is not None
+
+
+@pytest.mark.parametrize("weight", [None, {"no": 2.0, "yes": 2.0}, {"no": 1.0, "yes": 24.0}])
+def test_probabilities_of_weighted_records_are_no_frequencies(tmp_path, capsys, recwarn, weight):
+    """The card and ``predict`` say so where weights differ; each probability over its class's
+    weight gives the share of the records."""
+    path = write(tmp_path / "a.csv", 25)
+    order = TrainingRequest(data=path, schema=SCHEMA, budget=Budget(20.0), class_weight=weight)
+    result = fit_file(replace(order, seed=3))
+    card, differ = shown(result, capsys), weight is not None and weight["no"] != weight["yes"]
+    assert "calibrated by 4 noisy rounds" in card
+    assert ("; they are those of the weighted records, not of the records" in card) == differ
+    recwarn.clear()
+    rows = prediction_rows(result.model, path, probabilities=True)[1]
+    said = [str(one.message) for one in recwarn]
+    assert len(said) == differ and all("among the records weighted by class" in x for x in said)
+    given = np.array([row[1:] for row in rows], dtype=float)
+    assert (given[:, 1].mean() > 0.25) == differ
+    divided = given / [(weight or {}).get(name, 1.0) for name in ("no", "yes")]
+    assert abs((divided[:, 1] / divided.sum(axis=1)).mean() - 0.04) < 0.01
 
 
 def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, capsys):

@@ -46,7 +46,10 @@ def main() -> None:
     """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line
     they come from.
     """
-    shown = cache(lambda text: print(f"warning: {translate_to_flags(text)}", file=sys.stderr))
+    given = ("report_accuracy", "rows_per_unit")
+    shown = cache(
+        lambda text: print(f"warning: {translate_to_flags(text, given)}", file=sys.stderr)
+    )
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:
         app()

@@ -30,7 +30,7 @@ from lastiterate.release.units import find_id_column
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.preprocessing import PrivateMean
-from lastiterate.run.probability_calibration import AssumedSlope, Calibration
+from lastiterate.run.probability_calibration import AssumedSlope, Calibration, weighs_classes
 from lastiterate.run.updates import HeavyBall
 
 # What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
@@ -405,6 +405,8 @@ def _probabilities(run: Run, schema: Schema | None) -> list[tuple[str, str]]:
             said = f"scaled by {slope:g}, a public factor: too few records to measure"
         case Calibration():
             said = f"calibrated by {run.probability_calibration.rounds} noisy rounds, which are part of the guarantee"
+    if weighs_classes(run):
+        said += "; they are those of the weighted records, not of the records"
     return [*counted, ("probabilities", said)]
 
 
@@ -433,7 +435,7 @@ def _selection_rows(model: Any) -> list[tuple[str, str]]:
         ),
         *(
             [("rare classes", "accuracy hardly counts them; train has --class-weight, --threshold")]
-            if classes
+            if classes and not weighs_classes(run)
             else []
         ),
         (

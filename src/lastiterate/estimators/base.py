@@ -43,9 +43,8 @@ from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import (
     choose_features,
-    draw_units,
     part_of,
-    plan_run,
+    plan_for_units,
     warn_of_noise,
 )
 from lastiterate.release.model_kinds import LINEAR
@@ -230,7 +229,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             if rows != 1:
                 raise InputError(
                     "rows_per_unit",
-                    "needs to know whose every row is",
+                    "above 1 needs units=, which says whose each row is",
                     rows,
                     "give fit units=, one identifier per row",
                 )
@@ -300,7 +299,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             schema=None if self.schema is None else self.transformer_.schema_,
             caveats=tuple(caveats),
         )
-        order = plan_run(order, draw_units(task, order), charging.allowance())
+        order = plan_for_units(order, task, charging.allowance())
         warn_of_noise(order.choice)
         seed, shown = seed_of(self.random_state), self._progress(progress)
         model = finish(LINEAR, replace(order, seed=seed, progress=shown))

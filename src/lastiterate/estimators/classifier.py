@@ -246,7 +246,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
         They are calibrated where the run is (``calibrated=True``, or ``Run(probability_calibration=)``). Other
         scores are too steep: they rank rows, and their log loss can exceed that of one constant for
-        all rows. A public factor (`lastiterate.AssumedSlope`) makes them less steep.
+        all rows. A public factor (`lastiterate.AssumedSlope`) makes them less steep. With
+        ``class_weight`` they are frequencies among the weighted records: divide each by its class's
+        weight, and the results by their sum, for those among the records.
 
         Parameters
         ----------

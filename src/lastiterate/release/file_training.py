@@ -26,8 +26,7 @@ from lastiterate.release.linear_plans import (
     candidate,
     check_planned,
     choose_features,
-    draw_units,
-    plan_run,
+    plan_for_units,
     warn_of_noise,
 )
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
@@ -37,7 +36,8 @@ from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import find_id_column
 from lastiterate.run.adjacency import has_fixed_size
-from lastiterate.run.probability_calibration import Calibration
+from lastiterate.run.probability_calibration import Calibration, weighs_classes
+from lastiterate.run.run import Run
 from lastiterate.run.validation import relative_weights
 
 ONE_CLASS = 0.9
@@ -258,10 +258,9 @@ def _plan_linear(order: TrainingRequest, file: DataFile, maps: FeatureChoice) ->
     task = replace(
         file.task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights
     )
-    task = draw_units(task, order)
     order.charging.of_units = file.who is not None
     order.charging.id_column = find_id_column(file.schema)
-    order = plan_run(order, task, order.charging.allowance())
+    order = plan_for_units(order, task, order.charging.allowance())
     warn_of_noise(order.choice)
     return replace(order, model=None, size=file.size(order.certificate.run))
 
@@ -435,18 +434,8 @@ def prediction_rows(
             None,
             "leave it out",
         )
-    if (
-        probabilities
-        and isinstance(model, FittedLinear)
-        and not isinstance(model.run.probability_calibration, Calibration)
-    ):
-        warnings.warn(
-            "the probabilities are not calibrated on records: their order means something, and "
-            "frequencies "
-            "they are not",
-            UserWarning,
-            stacklevel=2,
-        )
+    if probabilities and isinstance(model, FittedLinear):
+        _warn_of_probabilities(model.run)
     try:
         table = read_table(data, model.schema.with_header(header))
         features = encode_features(table, model.schema)
@@ -481,6 +470,23 @@ def prediction_rows(
         titles,
         [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs],
     )
+
+
+def _warn_of_probabilities(run: Run) -> None:
+    """Warn where a model's probabilities are no frequencies of the records."""
+    if not isinstance(run.probability_calibration, Calibration):
+        said = (
+            "the probabilities are not calibrated on records: their order means something, and "
+            "frequencies they are not"
+        )
+    elif weighs_classes(run):
+        said = (
+            "the probabilities are frequencies among the records weighted by class, and not among "
+            "the records: divide each by its class's weight, and the results by their sum"
+        )
+    else:
+        return
+    warnings.warn(said, UserWarning, stacklevel=outside())
 
 
 def _without_training(error: InputError, data: str) -> InputError:

@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
 from lastiterate.data.schema import Schema
-from lastiterate.errors import BudgetWarning, InputError, TimeWarning, outside
+from lastiterate.errors import BudgetWarning, InputError, NotCertified, TimeWarning, outside
 from lastiterate.features.map_registry import PLAIN, automatic_maps, maps_named
 from lastiterate.features.map_registry import describe_maps as named_maps
 from lastiterate.features.record_fields import Text
@@ -24,6 +24,7 @@ from lastiterate.planning.task import budget as worth
 from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size
+from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.noisy_counts import NoisyCount
 from lastiterate.run.run import Run
 
@@ -124,6 +125,44 @@ def draw_units(task: Task, order: TrainingRequest) -> Task:
         return task
     persons = len(np.unique(np.asarray(order.unit)))
     return replace(task, n=persons, rows_per_unit=1, rows_per_record=task.rows_per_unit)
+
+
+def plan_for_units(
+    order: TrainingRequest, task: Task, shared: SharedBudget | None = None
+) -> TrainingRequest:
+    """``plan_run`` with units as records where the engine draws them; warns where nothing but a
+    noisy count makes rows the records, which plans once more. No record is read."""
+    planned = plan_run(order, draw_units(task, order), shared)
+    if order.report_accuracy is None:
+        return planned
+    alone = replace(order, report_accuracy=None)
+    drawn = draw_units(task, alone)
+    if drawn == task:
+        return planned
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other = _describe_multiplier(plan_run(alone, drawn, shared).certificate.run)
+    except (InputError, NotCertified):
+        other = ""
+    run = planned.certificate.run
+    warnings.warn(
+        f"report_accuracy={order.report_accuracy:g} makes each row a record: {run.n} rows are "
+        f"trained on, charged as groups of {run.rows_per_unit}{_describe_multiplier(run)}. Without "
+        f"it the records are the {drawn.n} units, each with all of its rows{other}. Leave it out "
+        f"and score on a public file, or use rows_per_unit=1",
+        BudgetWarning,
+        stacklevel=outside(),
+    )
+    return planned
+
+
+def _describe_multiplier(run: Run) -> str:
+    """The noise multiplier of a run as the end of a clause; empty where it has none."""
+    noise = run.noise
+    if not isinstance(noise, NoiseMultiplier | Correlated):
+        return ""
+    return f", with noise multiplier {noise.z:.4g}"
 
 
 def warn_of_noise(choice: Choice | None) -> None:

@@ -131,6 +131,11 @@ def private_calibration(calibration: Calibration | AssumedSlope | None) -> Calib
     return calibration if isinstance(calibration, Calibration) else None
 
 
+def weighs_classes(run: RunBase) -> bool:
+    """Whether a run weighs classes, so that probabilities are those of weighted records."""
+    return len(set(run.loss.class_weights or ())) > 1
+
+
 def check_calibration(run: RunBase, calibration: Calibration | AssumedSlope | None) -> None:
     """Refuse a calibration without probabilities, or of weights that cannot take biases."""
     if calibration is None:
