@@ -121,6 +121,24 @@ def test_in_every_kind_of_network(kind: str, kept: dict[str, Any]) -> None:
     li.train(RUN, data_of(kind), model=FIRST, loss=squares(), **kept, **KINDS[kind])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [0, 4])
+def test_a_run_resumes_from_its_own_first_parameters(
+    kind: str, after: int, kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit: whoever draws other first parameters makes no second release with this noise."""
+    asked: dict[str, Any] = dict(loss=squares(), seed=3, **KINDS[kind])
+    whole = li.train(RUN, data_of(kind), model=FIRST, **asked).params
+    with monkeypatch.context() as patched:
+        if not after:  # killed before the first step: only the beginning is kept
+            patched.setattr(checkpoint.Checkpoint, "due", False)
+        begun(kept, data_of(kind), model=FIRST, **asked)
+    other = {"a": np.full(4, 0.5, np.float32), "b": np.ones(1, np.float32)}
+    with pytest.warns(UserWarning, match="it continues from its own"):
+        again = li.train(RUN, data_of(kind), model=other, **kept, **asked).params
+    assert all(again[name].tobytes() == whole[name].tobytes() for name in FIRST)
+
+
 def test_neither_does_another_arithmetic_or_structure(kept: dict[str, Any]) -> None:
     begun(kept, (X, Y), model=FIRST, loss=squares())
     refused("another", kept, (X, Y), model=FIRST, loss=squares(), secure_noise=True)

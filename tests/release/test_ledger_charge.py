@@ -22,7 +22,12 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.ledger.quote import describe_second_name
 from lastiterate.release import composition_reminder, data_file, file_training, linear_model
-from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
+from lastiterate.release.ledger_charge import (
+    Charging,
+    compute_keyed_digest,
+    make_charging,
+    weights_hash,
+)
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish, run_release
 from lastiterate.release.released_model import ReleasedModel
@@ -271,6 +276,78 @@ def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(
     with pytest.raises(li.InputError, match="rolled back"):
         li.train(RUN, records(), seed=3, ledger=ledger, dataset="a", **asked)
     assert len(ledger.total().releases) == 1
+
+
+def test_out_saves_the_model_and_refuses_a_folder_before_the_charge(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", out=tmp_path / "m")
+    model = li.train(RUN, records(), **asked)
+    (release,) = ledger.total().releases
+    assert release.state == "released" and release.model == weights_hash(model)
+    loaded = li.load(tmp_path / "m")
+    assert loaded.released.weights.tobytes() == model.released.weights.tobytes()
+    assert li.verify(tmp_path / "m").holds
+    with pytest.raises(li.InputError, match=r"^out must not exist yet.*m'; nothing was charged"):
+        li.train(RUN, records(), **asked)
+    assert ledger.total().releases == (release,)
+    with pytest.raises(li.InputError, match="still in this process: save it under another name"):
+        model.save(tmp_path / "m")
+    assert list(tmp_path.glob(".m-*")) == []
+
+
+@pytest.mark.parametrize("when", ["release", "discard"])
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "checkpoint"])
+def test_the_call_that_was_killed_behind_its_model_returns_it(
+    ledger: Ledger,
+    key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+    kept: bool,
+) -> None:
+    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", out=tmp_path / "m")
+    if kept:
+        asked |= dict(checkpoint=tmp_path / "c", checkpoint_key=key)
+
+    def killed(*_: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(Charging, when, killed)
+        li.train(RUN, records(), **asked)
+    stored = li.load(tmp_path / "m").released.weights.tobytes()
+    if when == "discard" and not kept:  # nothing was left to do
+        with pytest.raises(li.InputError, match="must not exist yet"):
+            li.train(RUN, records(), **asked)
+        return
+    x, y = records()
+    with pytest.raises(li.InputError, match="data must be those of the model"):
+        li.train(RUN, (x + 1, y), **asked)
+    with pytest.warns(UserWarning, match="nothing was trained or charged again"):
+        again = li.train(RUN, records(), **asked)
+    assert again.released.weights.tobytes() == stored and not (tmp_path / "c").exists()
+    assert [release.state for release in ledger.total().releases] == ["released"]
+
+
+def test_a_model_that_cannot_be_written_to_out_is_not_lost(ledger: Ledger, tmp_path: Path) -> None:
+    def occupied(done: int, steps: int, seconds: float) -> None:
+        (tmp_path / "m").mkdir(exist_ok=True)
+
+    with pytest.warns(UserWarning, match="must not exist yet.*the model was saved at") as caught:
+        model = li.train(
+            RUN,
+            records(),
+            epsilon=1.0,
+            delta=1e-6,
+            ledger=ledger,
+            dataset="a",
+            out=tmp_path / "m",
+            progress=occupied,
+        )
+    (text,) = [str(one.message) for one in caught if "saved at" in str(one.message)]
+    where = text.split("saved at ")[1].split(":")[0]
+    assert li.load(where).released.weights.tobytes() == model.released.weights.tobytes()
 
 
 def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(

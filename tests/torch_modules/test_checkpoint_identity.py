@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
+from lastiterate.engine import checkpoint
 from lastiterate.engine.streaming.buffers import Arrays
 from support import refuse_unpaid
 
@@ -92,6 +93,44 @@ def test_no_other_module_or_loss_goes_on(other, kind, kept, interrupted):
     assert kept["checkpoint"].read_bytes() == before
     li.train(RUN, data, model=module, loss=loss, **more)
     assert not Path(kept["checkpoint"]).exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("done", [0, 3])
+def test_a_module_without_a_seed_resumes_from_its_own_first_parameters(
+    kind, done, kept, interrupted, monkeypatch
+):
+    """To the bit: whoever draws other first parameters makes no second release with this noise."""
+    data, more = Arrays((X, Y)) if kind == "stream" else (X, Y), KINDS[kind] | {"seed": 3}
+
+    def net(seed):
+        torch.manual_seed(seed)
+        return torch.nn.Linear(X.shape[1], 3)
+
+    whole = li.train(RUN, data, model=net(0), loss=ENTROPY, **more)
+    with monkeypatch.context() as patched:
+        if not done:  # killed before the first step: only the beginning is kept
+            patched.setattr(checkpoint.Checkpoint, "due", False)
+        with interrupted(3) as progress:
+            li.train(RUN, data, model=net(0), loss=ENTROPY, progress=progress, **more, **kept)
+    with pytest.warns(UserWarning, match="it continues from its own"):
+        again = li.train(RUN, data, model=net(1), loss=ENTROPY, **more, **kept)
+    for name, tensor in whole.state.items():
+        assert torch.equal(again.state[name], tensor)
+        assert torch.equal(again.module.get_parameter(name), tensor)
+    assert again.effect == whole.effect and not Path(kept["checkpoint"]).exists()
+    with interrupted(3) as progress:
+        li.train(RUN, data, model=net(0), loss=ENTROPY, progress=progress, **more, **kept)
+    x = X + 1
+    with pytest.raises(li.InputError, match=r"other data, .*with a new charge where a ledger pays"):
+        li.train(
+            RUN,
+            Arrays((x, Y)) if kind == "stream" else (x, Y),
+            model=net(0),
+            loss=ENTROPY,
+            **more,
+            **kept,
+        )
 
 
 def test_what_has_no_trace_has_no_checkpoint(kept, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.release.ledger_charge import Charging, weights_hash
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.released_model import ReleasedModel
 
 # Bundles of flags: a command takes one frozen dataclass, whose fields are its flags.
@@ -280,26 +279,17 @@ def save_model(model: ReleasedModel, where: Path) -> folder.StoredModel:
 
     A folder with these weights is left as it is: an earlier process of this fit wrote it.
     """
-    there = folder.whole(where)
-    if there is not None and there.hashes[folder.WEIGHTS] == weights_hash(model):
-        return there
-    try:
-        return model.store(where)
-    except (OSError, InputError) as error:
-        why = (
-            error.strerror or str(error)
-            if isinstance(error, OSError)
-            else error.rule.removesuffix(".")
-        )
-        other = Path(tempfile.mkdtemp(prefix="lastiterate-")) / where.name
-        stored = model.store(other)
+    from lastiterate.release.pipeline import store_paid
+
+    stored, why = store_paid(model, where)
+    if why:
         Terminal(stderr=True).print(
             f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the "
-            f"model was saved at {other}: move it from there",
+            f"model was saved at {stored.path}: move it from there",
             highlight=False,
             soft_wrap=True,
         )
-        return stored
+    return stored
 
 
 def write_report(

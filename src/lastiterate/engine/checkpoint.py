@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -26,7 +27,7 @@ from lastiterate import interrupts
 from lastiterate.atomic_files import FULL, write_file
 from lastiterate.engine.random import Key as NoiseKey
 from lastiterate.engine.random import derive_key, fresh_key, host_stream
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.run.run import Run
 from lastiterate.run.validation import nonnegative
 
@@ -196,7 +197,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
         raise _damage_error(path) from None
     for name, what in (
         ("run", "another run"),
-        ("data", "other data, or other first parameters of the model"),
+        ("data", "other data"),
         ("token", "another line of the ledger"),
         ("program", "another loss, model or optimizer"),
         ("software", f"other versions: {header['software']}"),
@@ -207,7 +208,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
                 f"belongs to {what}",
                 str(path),
                 "restore the command that began it: without this file its charge, if a ledger holds "
-                "one, is lost. Or name another file",
+                "one, is lost. Another file begins again, with a new charge where a ledger pays",
             )
     return header["number"], body
 
@@ -284,7 +285,7 @@ def _check(key: Key, salt: bytes) -> str:
 # bits that an uninterrupted one would. Even a run that is killed at once must resume with the key
 # that it began with; so the key is sealed before a record is read.
 
-KEY, DONE, GIVEN = "key", "done", "given"
+KEY, DONE, GIVEN, FIRST = "key", "done", "given", "first"
 COMPUTES = ("lastiterate", "jax", "jaxlib", "numpy")
 """Libraries whose other versions may compute otherwise."""
 
@@ -339,18 +340,28 @@ class Checkpoint:
     _state: dict[str, np.ndarray] = field(
         init=False, default_factory=dict[str, np.ndarray], repr=False
     )
+    _first: dict[str, np.ndarray] = field(
+        init=False, default_factory=dict[str, np.ndarray], repr=False
+    )  #: the first parameters, where the caller gives them
     _last: float = field(init=False, default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         nonnegative("checkpoint_every", self.seconds, "number of seconds")
 
     def begin(
-        self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str
+        self,
+        run: Run,
+        arrays: Iterable[Any],
+        key: NoiseKey | None,
+        program: str,
+        initial: np.ndarray | None = None,
     ) -> NoiseKey:
         """Return the key with which the run resumes or begins. A new key is sealed before anything
         else happens.
 
         ``program``: what distinguishes the loss, the model and the arithmetic from all others.
+        ``initial``: the first parameters. A run that resumes continues from those that it began
+        with (``initial``), whatever is given, and warns where they differ.
         Errors: a checkpoint of another run, of other data, of another loss, of other versions of
         the libraries, under another key, damaged, or older than the ledger knows.
 
@@ -370,7 +381,14 @@ class Checkpoint:
         self._owner = Owner(described, data, self.token, named, versions())
         if self.path.exists() and not is_claim(self.path, self.key, self.token):
             self._resume(key)
+            if initial is not None and not np.array_equal(self.initial, initial):
+                warnings.warn(
+                    f"the run that {self.path} resumes began with other first parameters than "
+                    "these: it continues from its own",
+                    stacklevel=outside(),
+                )
         else:
+            self._first = {} if initial is None else {FIRST: np.array(initial)}
             self._secret = np.asarray(fresh_key() if key is None else key)
             self._given = np.array([key is not None])
             self.keep(0, {})
@@ -381,6 +399,7 @@ class Checkpoint:
         clean(self.path)
         self._state = load(body)
         self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
+        self._first = {name: self._state.pop(name) for name in (FIRST,) if name in self._state}
         same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
             raise InputError(
@@ -399,6 +418,11 @@ class Checkpoint:
         return host_stream(self._secret, which)
 
     @property
+    def initial(self) -> np.ndarray:
+        """The first parameters of the run: those that it began with."""
+        return self._first[FIRST]
+
+    @property
     def state(self) -> tuple[int, dict[str, np.ndarray]]:
         """Steps done, and the arrays of the state then (none at the beginning)."""
         arrays = dict(self._state)
@@ -412,7 +436,7 @@ class Checkpoint:
     def keep(self, done: int, arrays: dict[str, np.ndarray]) -> None:
         """Seal the state after ``done`` steps."""
         self._state = {DONE: np.array([done]), **arrays}
-        kept = {KEY: self._secret, GIVEN: self._given, **self._state}
+        kept = {KEY: self._secret, GIVEN: self._given, **self._first, **self._state}
         body = save(
             {name: np.asarray(array, order="C") for name, array in kept.items()}
         )  # of any shape, () too
@@ -434,7 +458,8 @@ class Checkpoint:
         """Return a digest that distinguishes this run's noise, on its data and with its loss, from
         all others."""
         owner = json.dumps(asdict(self._owner)).encode()
-        return self.key.digest([self._secret, np.frombuffer(owner, np.uint8)])
+        first = self._first.values()
+        return self.key.digest([self._secret, *first, np.frombuffer(owner, np.uint8)])
 
     def finish(self) -> None:
         """Delete the checkpoint: the model is released."""

@@ -208,8 +208,8 @@ def fit_network(
 
     ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are
     the records, such as (x, y). For release="all" every array has the steps as its first axis.
-    ``key``: for tests and audits only. ``checkpoint``: checkpoints, which know the data, the first
-    parameters and the traced gradient of the loss. ``executed_as``: another arithmetic for the same
+    ``key``: for tests and audits only. ``checkpoint``: checkpoints, which know the data and the
+    traced gradient of the loss, and keep the first parameters. ``executed_as``: another arithmetic for the same
     loop (``exact_records``). ``optimizer``: what makes the steps. ``augment``: ``augment(key, x)``,
     before the loss.
 
@@ -225,7 +225,8 @@ def fit_network(
             exactly = "" if executed_as is None else ", exact sums"
             assert loop.rule is None or isinstance(loop.rule, OptimizerRule)
             known = identity(loop.objective, data, loop.rule) + exactly
-            key = checkpoint.begin(run, jax.tree.leaves((data, initial)), key, known)
+            key = checkpoint.begin(run, jax.tree.leaves(data), key, known, np.asarray(initial))
+            initial = jnp.asarray(checkpoint.initial)
         key = fresh_key() if key is None else key
         loop = loop if executed_as is None else executed_as(loop, key)
         arranged = arrange_once(loop.program, arranged, key)

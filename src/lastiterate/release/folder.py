@@ -350,13 +350,15 @@ def clean(where: Path) -> None:
             os.close(held)
 
 
-def free(folder: str | Path) -> Path:
+def free(
+    folder: str | Path,
+    argument: str = "folder",
+    remedy: str = "choose another folder, or remove this one",
+) -> Path:
     """The path of a folder that does not exist yet."""
-    where = to_path(folder, "folder")
+    where = to_path(folder, argument)
     if is_taken(where):
-        raise InputError(
-            "folder", "must not exist yet", str(where), "choose another folder, or remove this one"
-        )
+        raise InputError(argument, "must not exist yet", str(where), remedy)
     return where
 
 

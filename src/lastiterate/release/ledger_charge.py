@@ -50,7 +50,8 @@ class Charging:
     """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
 
     ``place``: the folder that the model is written to; ``earlier``: the one that the same command
-    would have written before. ``finished``: the one of them that holds the model, where a process
+    would have written before. ``library``: whether ``lastiterate.train`` writes it, which calls it
+    ``out`` and writes no page. ``finished``: the one of them that holds the model, where a process
     of this fit was stopped behind it: nothing is trained then, and nothing is charged.
     ``of_units``: whether the caller says whose every row is, so that what is certified protects all
     rows of a unit. ``id_column``: the column that the caller might have named for that.
@@ -69,6 +70,7 @@ class Charging:
     earlier: Path | None = None
     of_units: bool = False
     id_column: str | None = None
+    library: bool = False
     finished: Path | None = field(init=False, default=None)
     checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
@@ -111,8 +113,8 @@ class Charging:
         """The folder of a model whose process was stopped before it had ended, its line, and the
         digest of its data.
 
-        It has not ended where the line is not released, the page is missing, or the checkpoint is
-        still there.
+        It has not ended where the line is not released, a command's page is missing, or the
+        checkpoint is still there.
         """
         if self.ledger is None:
             return None
@@ -127,7 +129,8 @@ class Charging:
             if stored is None or known is None:
                 continue
             line = known[0]
-            ended = line.state != "touched" and not kept and folder.holds(stored.path, folder.PAGE)
+            whole = self.library or folder.holds(stored.path, folder.PAGE)
+            ended = line.state != "touched" and not kept and whole
             if (
                 (line.dataset, line.purpose) == (dataset, self.purpose)
                 and kept in ("", line.token)
@@ -147,7 +150,18 @@ class Charging:
             and folder.whole(self.place) is not None
         )
         if not again and (self._stopped is None or self._stopped[0] != self.place):
-            folder.free(self.place)
+            self._check_free(self.place)
+
+    def _check_free(self, place: Path) -> None:
+        """Refuse a folder that is there, in the words of whoever named it."""
+        if self.library:
+            folder.free(
+                place,
+                "out",
+                "nothing was charged; lastiterate.load reads a model, another one needs another "
+                "folder",
+            )
+        folder.free(place)
 
     def without_checkpoint(self, why: str) -> None:
         """Refuse a checkpoint where none would be kept."""
@@ -230,7 +244,7 @@ class Charging:
         stored = None if self.kept_in is None or not self.kept_in.exists() else folder.whole(place)
         subject = None if stored is None else Certificate.from_dict(stored.certificate).subject
         if subject is None or hash_of(subject.describe_charge()) != hash_description(charged):
-            folder.free(place)
+            self._check_free(place)
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
         total = ledger.total(self.dataset)
@@ -379,6 +393,7 @@ def make_charging(
     key_file: str | Path | None = None,
     place: Path | None = None,
     earlier: Path | None = None,
+    library: bool = False,
 ) -> Charging:
     """What callers say, checked: paths as text, a data set only with a ledger, a key only with a
     checkpoint, and a folder that is free, or was written by a process that was stopped."""
@@ -422,6 +437,7 @@ def make_charging(
         key=key,
         place=place,
         earlier=earlier,
+        library=library,
     )
     charging.check_place()
     return charging

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from lastiterate import interrupts
 from lastiterate.accounting.noise_calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
-from lastiterate.errors import InputError
-from lastiterate.release import composition_reminder
+from lastiterate.errors import InputError, outside
+from lastiterate.release import composition_reminder, folder
+from lastiterate.release.ledger_charge import Charging, weights_hash
 from lastiterate.release.model_kinds import ModelKind
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import warn_of_dumps
@@ -69,7 +74,7 @@ def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) ->
 
     if (kind.tables or order.kept is not None) and not order.in_pieces:
         order.charging.check_same(order.data if order.kept is None else order.kept)
-    return load(place)
+    return load(place, like=order.model if order.charging.library and not kind.tables else None)
 
 
 def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
@@ -148,8 +153,57 @@ def check_in_pieces(kind: ModelKind, devices: object, exact: bool) -> None:
         )
 
 
-def finish(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
-    """``run_release``, for models that are out when they are in the caller's hands."""
-    model = run_release(kind, order)
-    order.charging.finish(model)
+def finish(
+    kind: ModelKind, order: TrainingRequest, statement: dict[str, Any] | None = None
+) -> ReleasedModel:
+    """``run_release``, for models that are out when they are in the caller's hands, or in the
+    folder that the caller named."""
+    with order.charging as charging:
+        model = run_release(kind, order)
+        if statement is not None and charging.finished is None:
+            model = model.with_statement(statement)
+        with interrupts.later():
+            if charging.place is not None:
+                _write_to(charging.place, model, charging)
+            charging.finish(model)
     return model
+
+
+def _write_to(place: Path, model: ReleasedModel, charging: Charging) -> None:
+    """Write the model that a caller of ``train`` paid for, and warn where it went elsewhere or was
+    there."""
+    if charging.finished is not None:
+        warnings.warn(
+            f"{charging.finished} was written by an earlier process of this call, which was stopped "
+            "before it ended: nothing was trained or charged again",
+            stacklevel=outside(),
+        )
+        return
+    charging.announce(model)
+    stored, why = store_paid(model, place)
+    if why:
+        warnings.warn(
+            f"out={str(place)!r} could not be written ({why}); the model was saved at "
+            f"{stored.path}: move it from there",
+            stacklevel=outside(),
+        )
+
+
+def store_paid(model: ReleasedModel, place: Path) -> tuple[folder.StoredModel, str]:
+    """Write a model that was paid for to ``place``, or else to a new temporary folder; with the
+    reason, or "".
+
+    A folder with these weights is left as it is: an earlier process of this fit wrote it.
+    """
+    there = folder.whole(place)
+    if there is not None and there.hashes[folder.WEIGHTS] == weights_hash(model):
+        return there, ""
+    try:
+        return model.store(place), ""
+    except (OSError, InputError) as error:
+        why = (
+            error.strerror or str(error)
+            if isinstance(error, OSError)
+            else error.rule.removesuffix(".")
+        )
+        return model.store(Path(tempfile.mkdtemp(prefix="lastiterate-")) / place.name), why

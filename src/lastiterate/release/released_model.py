@@ -78,7 +78,11 @@ class ReleasedModel(ABC):
 
     def store(self, folder: str | Path) -> folders.StoredModel:
         """``save``, and what was written."""
-        folders.free(folder)
+        folders.free(
+            folder,
+            remedy="the model is still in this process: save it under another name; "
+            "train(..., out=) looks before it trains",
+        )
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()
         model = (

@@ -165,6 +165,7 @@ def train(
     statement: dict[str, Any] | None = None,
     scratch: str | Path | None = None,
     devices: int = 1,
+    out: str | Path | None = None,
 ) -> ReleasedModel:
     """Calibrate a run to a budget, execute it on data, and release a certified model.
 
@@ -237,6 +238,10 @@ def train(
         Folder for encrypted temporary files of data larger than memory.
     devices : int, default 1
         Number of JAX devices that share the records of every batch. Noise is added once.
+    out : path, optional
+        Folder that the model is saved to as soon as it is made. A folder that exists is refused
+        before anything is charged. If an earlier process of the same call was killed after it
+        wrote the model, that model is returned, and nothing is charged again.
 
     Returns
     -------
@@ -302,9 +307,11 @@ def train(
         checkpoint=checkpoint,
         every=checkpoint_every,
         key_file=checkpoint_key,
+        place=None if out is None else to_path(out, "out"),
+        library=True,
     )
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
-        fitted = finish(
+        return finish(
             kind,
             TrainingRequest(
                 data=data,
@@ -325,8 +332,8 @@ def train(
                 scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),
                 caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
             ),
+            said,
         )
-    return fitted if said is None else fitted.with_statement(said)
 
 
 def _check_arguments(

@@ -215,12 +215,15 @@ def try_on_synthetic(
     parameters: Parameters,
     records: tuple[Any, ...],
     augment: Augment | None,
+    initial: np.ndarray | None = None,
 ) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
     """Return the first parameters, the gradient sums of a module and a loss, tried on synthetic
-    records, and records of the form that they take: of ``records`` shapes and types count."""
+    records, and records of the form that they take: of ``records`` shapes and types count.
+
+    ``initial``: first parameters that take the place of the module's."""
     check_classes(run, numpy_targets(records))
     module = model.module if isinstance(model, Grouped) else model
-    initial = parameters.vector(module)
+    initial = parameters.vector(module) if initial is None else initial
     summed = PerRecord(
         module,
         loss,

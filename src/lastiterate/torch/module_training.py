@@ -236,13 +236,16 @@ def prepare(
     microbatch: int | None = None,
     optimizer: Make | None = None,
     augment: Augment | None = None,
+    first: np.ndarray | None = None,
 ) -> PreparedModule:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a
-    record."""
+    record. ``first``: first parameters that take the place of the module's."""
     check_process()
     parameters = check_training(run, model, microbatch)
     records = records_of(run, data, parameters.device)
-    initial, summed, formed = try_on_synthetic(run, model, loss, parameters, records, augment)
+    initial, summed, formed = try_on_synthetic(
+        run, model, loss, parameters, records, augment, first
+    )
     most, places = chunk(summed, microbatch), None
     if batches_move(run):
         places = places_of(
@@ -325,11 +328,15 @@ def fit_module(
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no
     other output. The module that was given is not changed.
     """
-    prepared = prepare(run, model, loss, data, microbatch, optimizer, augment)
+    given = run, model, loss, data, microbatch, optimizer, augment
+    prepared = prepare(*given)
     if checkpoint is not None:
         arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
         exactly = "" if executed_as is None else ", exact sums"
-        key = checkpoint.begin(run, [*arrays, prepared.initial], key, prepared.identity + exactly)
+        known = prepared.identity + exactly
+        key = checkpoint.begin(run, arrays, key, known, prepared.initial)
+        if not np.array_equal(checkpoint.initial, prepared.initial):
+            prepared = prepare(*given, checkpoint.initial)
     key = fresh_key() if key is None else key
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     return prepared.summed.parameters, prepared.execute(key, progress, checkpoint, draws)
@@ -354,13 +361,14 @@ def fit_in_pieces(
     **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this
     key.
     """
-    prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
+    given = run, model, loss, source, microbatch, optimizer, augment
+    prepared = prepare(*given)
+    if checkpoint is not None:
+        key = checkpoint.begin(run, source.fingerprint(), key, prepared.identity, prepared.initial)
+        if not np.array_equal(checkpoint.initial, prepared.initial):
+            prepared = prepare(*given, checkpoint.initial)
     summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.copy_constants(summed.dtype)
-    if checkpoint is not None:
-        key = checkpoint.begin(
-            run, (*source.fingerprint(), prepared.initial), key, prepared.identity
-        )
     key = fresh_key() if key is None else key
     order, again = host_stream(key, ORDER), prepared.again_and_again
 

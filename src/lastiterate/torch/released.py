@@ -368,7 +368,8 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
             executed_as=exactly if order.exact else None,
             **how,
         )
-    state = parameters.restore_precision(theta)
+    state, kept = parameters.restore_precision(theta), order.charging.checkpoint
+    first = None if kept is None else parameters.restore_precision(kept.initial)
     released = _with_parameters(module, state) if run.release == "last" else None
     return FittedModule(
         proof=order.certificate,
@@ -377,7 +378,7 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
         run=run,
         state=state,
         module=released,
-        effect=effect_of(run, parameters, module, released, known, state),
+        effect=effect_of(run, parameters, module, released, known, state, first),
         inputs=positional(order.data),
     )
 

@@ -92,11 +92,13 @@ def effect_of(
     released: torch.nn.Module | None,
     known: str,
     state: State,
+    first: State | None = None,
 ) -> Effect:
     """What a run did to a module, compared number by number.
 
     ``known``: the digest of what is not trained, before; ``state``: the trained tensors after, or
-    all iterates of each; ``released``: a copy of the module that holds them.
+    all iterates of each; ``released``: a copy of the module that holds them; ``first``: the trained
+    tensors before, where a checkpoint kept others than the module holds.
 
     **Guarantee:** a module of which anything but the trained parameters differs, bit by bit, is
     refused, and so is one with a trained tensor that kept all its bits though noise was added to
@@ -107,7 +109,7 @@ def effect_of(
             raise movement_error("a frozen parameter or a buffer")
     if released is not None:
         check_holds(released, state)
-    first = dict(module.named_parameters())
+    first = dict(module.named_parameters()) if first is None else first
     last = {name: tensor if run.release == "last" else tensor[-1] for name, tensor in state.items()}
     differ = {
         name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()

@@ -315,7 +315,8 @@ def fit_streaming(
         alone = checkpoint is None and shared.part[1] == 1
         known = "" if alone else identity(objective, first_record(source), rule)
         if checkpoint is not None:
-            key = checkpoint.begin(run, (*source.fingerprint(), np.asarray(initial)), key, known)
+            key = checkpoint.begin(run, source.fingerprint(), key, known, np.asarray(initial))
+            initial = jax.numpy.asarray(checkpoint.initial)
         key = shared.same_key(
             fresh_key() if key is None else key,
             run.to_json(),
