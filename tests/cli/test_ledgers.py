@@ -16,6 +16,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.quote import quote_line
 from lastiterate.planning.task import budget
 from lastiterate.release.allowance import Allowance
+from lastiterate.release.folder import format_manifest
 from lastiterate.report.guarantee_section import _describe_charge
 
 MADE = (
@@ -167,7 +168,36 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, again).exit_code == 0
     assert (tmp_path / "m" / "report.html").read_text() == page
     shown = CliRunner().invoke(app, ["verify", str(tmp_path / "m")])
-    assert shown.exit_code == 0 and "report.html was NOT checked" in " ".join(shown.output.split())
+    said = " ".join(shown.output.split())
+    assert shown.exit_code == 0 and "report.html was NOT checked: it quotes a ledger" in said
+    assert "--ledger FILE" in said and "forg" not in said
+
+    def compare(*more: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, ["verify", str(tmp_path / "m"), *map(str, more)])
+        return found.exit_code, " ".join(found.output.split())
+
+    same = "it was made again and is the same."
+    code, said = compare("--ledger", tmp_path / "l")
+    assert code == 0 and same in said and "more release" not in said
+    code, said = compare("--ledger", tmp_path / "other")
+    assert code == 2 and "must have a line of this model" in said
+    for forged in (
+        page.replace("spent: ", "spent: 0."),
+        page.replace("number 1 of 1", "number 1 of 0"),
+        page.replace("right at most", "right at least"),
+    ):
+        assert forged != page
+        (tmp_path / "m" / "report.html").write_text(forged)
+        listed = format_manifest(
+            {
+                name: (tmp_path / "m" / name).read_bytes()
+                for name in ("model.json", "weights.safetensors", "certificate.json", "report.html")
+            }
+        )
+        (tmp_path / "m" / "manifest.json").write_bytes(listed)
+        code, said = compare("--ledger", tmp_path / "l")
+        assert code == 0 and same not in said and "NOT checked" in said, said
+    assert CliRunner().invoke(app, again).exit_code == 0
     run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, adjacency="zero-out")
     model = li.train(
         run,
@@ -184,6 +214,11 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     most = bound_right_guesses(book.total().filter.total())
     assert (quote.total, quote.right) == ("epsilon 3 at delta 1e-05", most)
     assert quote.unproven == bool(book.total().unproven)
+    code, said = compare("--ledger", tmp_path / "l")
+    assert code == 0 and f"{same} {tmp_path / 'l'} has 1 more release now" in said, said
+    (tmp_path / "n" / "report.html").unlink(missing_ok=True)
+    none = CliRunner().invoke(app, ["verify", str(tmp_path / "n"), "--ledger", str(tmp_path / "l")])
+    assert none.exit_code == 2 and "there is no report.html" in " ".join(none.output.split())
     import sqlite3
 
     with sqlite3.connect(tmp_path / "l") as other:

@@ -35,8 +35,8 @@ def folder(tmp_path_factory):
     return stored.path
 
 
-def verify(where):
-    done = CliRunner().invoke(cli.app, ["verify", str(where)])
+def verify(where, *more):
+    done = CliRunner().invoke(cli.app, ["verify", str(where), *map(str, more)])
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -162,6 +162,9 @@ def test_a_page_of_an_audit_in_the_folder_is_made_again(folder, tmp_path):
     }
     (copy / "audit.json").write_text(json.dumps(audit))
     assert report(copy, "--force")[0] == 0 and "made again and is the same" in verify(copy)[1]
+    (copy / "audit.json").rename(tmp_path / "elsewhere.json")
+    assert "It may show an audit (--audit FILE)" in verify(copy)[1]
+    assert "made again and is the same" in verify(copy, "--audit", tmp_path / "elsewhere.json")[1]
     (copy / "audit.json").write_text(json.dumps(audit | {"trials": 900}))
     assert "report.html was NOT checked" in verify(copy)[1]
 

@@ -525,7 +525,12 @@ def test_a_model_leaves_as_one_file_that_verifies(folder, tmp_path):
     done = CliRunner().invoke(cli.app, export)
     assert done.exit_code == 2 and "--out is needed for a model" in done.output
     where = str(tmp_path / "m.onnx")
-    assert CliRunner().invoke(cli.app, [*export, "--out", where]).exit_code == 0
+    done = CliRunner().invoke(cli.app, [*export, "--out", where])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 0 and said.endswith("is written (the model for other runtimes)")
+    sheet = ["export", str(folder), "--to", "nist", "--out", str(tmp_path / "nist.md")]
+    done = CliRunner().invoke(cli.app, sheet)
+    assert " ".join(done.output.split()).endswith("nist.md is written (NIST SP 800-226)")
     done = CliRunner().invoke(cli.app, ["verify", where])
     assert done.exit_code == 0
     said = " ".join(done.output.split())

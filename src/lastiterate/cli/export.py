@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,13 @@ def list_formats() -> dict[str, str]:
     from lastiterate.report.exports import ALL_FORMATS
 
     return {name: first_words(form) for name, form in ALL_FORMATS.items()}
+
+
+def _name_format(form: str) -> str:
+    """What a format is, in a few words: an acronym, a standard, or the model."""
+    words = re.split(r"[,:;] ", list_formats()[form])[0].rstrip(".")
+    first, _, rest = words.partition(" ")
+    return f"{first.lower()} {rest}" if first in ("A", "An", "The") else words
 
 
 @app.command("export")
@@ -105,7 +113,8 @@ def export_command(
         else:
             write_file(out, next(iter(made.values())), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
-    console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
+    what = f": {', '.join(made)}" if len(made) > 1 else f" ({_name_format(form)})"
+    console.print(f"{out} is written{what}", highlight=False, markup=False)
 
 
 @app.command("sign")

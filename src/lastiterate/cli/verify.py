@@ -15,6 +15,7 @@ from lastiterate.cli.app import (
     console,
     reports_errors,
 )
+from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from lastiterate.accounting.verification import CheckResult
@@ -32,6 +33,14 @@ def verify_command(
         list[Path] | None,
         typer.Option("--chain", help="require a signature below these certificates"),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option("--ledger", help="the ledger that the folder's page quotes"),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option("--audit", help="the audit that the folder's page shows"),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Recompute a certificate and check a folder's hashes.
@@ -42,7 +51,7 @@ def verify_command(
     from lastiterate.release.loading import verify
 
     checked = verify(path, key=key, chain=chain or ())
-    page = _compare_page(path, checked)
+    page = _compare_page(path, checked, ledger, audit)
     if json_:
         print(
             json.dumps(
@@ -95,11 +104,9 @@ def verify_command(
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
         if page is not None:
             console.print(
-                "report.html is the page of this certificate: it was made again and is the same."
+                _describe_page(path, checked, ledger)
                 if page
-                else "report.html was NOT checked: it is another page than this version makes of "
-                "these files alone. A quoted ledger or audit, another version, or a forgery differ. "
-                f"Make your own: lastiterate report {path} --out mine.html",
+                else _explain_other_page(path, ledger),
                 style="dim" if page else "bold yellow",
                 highlight=False,
                 markup=False,
@@ -122,15 +129,64 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _compare_page(path: Path, checked: CheckResult) -> bool | None:
-    """Whether a folder's page is the one that follows from its files; ``None`` where there is no
-    page, or the folder does not verify."""
+def _compare_page(
+    path: Path, checked: CheckResult, ledger: Path | None, audit: Path | None
+) -> bool | None:
+    """Whether a folder's page is the one that follows from its files, and from the ledger and the
+    audit that are named; ``None`` where there is no page, or the folder does not verify."""
     from lastiterate.release.folder import PAGE
     from lastiterate.report.page import is_page_of
 
-    if not checked.holds or not (path / PAGE).is_file():
+    if not (path / PAGE).is_file():
+        for name, given in (("ledger", ledger), ("audit", audit)):
+            if given is not None:
+                raise InputError(
+                    name,
+                    f"is compared with the page of a folder, and there is no {PAGE}",
+                    str(given),
+                    "leave it out",
+                )
         return None
-    return is_page_of(path, checked)
+    return is_page_of(path, checked, ledger=ledger, audit=audit) if checked.holds else None
+
+
+def _describe_page(path: Path, checked: CheckResult, ledger: Path | None) -> str:
+    """Say that a page is the right one, and what its quote of a ledger does not count."""
+    from lastiterate.report.page import count_later_releases
+
+    said = "report.html is the page of this certificate: it was made again and is the same."
+    later = 0 if ledger is None else count_later_releases(path, checked, ledger)
+    if later == 0:
+        return said
+    more = "1 more release" if later == 1 else f"{later} more releases"
+    return (
+        f"{said} {ledger} has {more} now, which the page does not count: "
+        f"lastiterate report {path} --ledger {ledger} --force"
+    )
+
+
+def _explain_other_page(path: Path, ledger: Path | None) -> str:
+    """Say why a page could not be compared or differs, and what to do."""
+    from lastiterate.report.page import count_quoted_releases
+
+    if ledger is None and count_quoted_releases(path) is not None:
+        return (
+            "report.html was NOT checked: it quotes a ledger, which is not in the folder. Name it: "
+            f"lastiterate verify {path} --ledger FILE. "
+            f"Or make your own: lastiterate report {path} --out mine.html"
+        )
+    if ledger is not None:
+        return (
+            f"report.html was NOT checked: it is another page than this version makes of these "
+            f"files and {ledger}. It may show an audit (--audit FILE), the ledger or the version "
+            "may have changed since, or somebody changed the page. "
+            f"Make your own: lastiterate report {path} --ledger {ledger} --out mine.html"
+        )
+    return (
+        "report.html was NOT checked: it is another page than this version makes of these files "
+        "alone. It may show an audit (--audit FILE), be of another version, or have been changed. "
+        f"Make your own: lastiterate report {path} --out mine.html"
+    )
 
 
 def claim(checked: CheckResult) -> str:

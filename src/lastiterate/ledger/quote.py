@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
@@ -83,8 +83,25 @@ def describe_second_name(ledger: Ledger, first: Total) -> str:
     )
 
 
-def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
-    """The line whose model has these weights; refused where the ledger has none."""
+def _truncate(total: Total, count: int) -> Total:
+    """Return a data set as it was after its first ``count`` charges that still count."""
+    kept = [line for line in total.releases if line.state != "cancelled"][:count]
+    costs = [line.charge.costs for line in kept]
+    numbers = {line.number for line in kept}
+    return replace(
+        total,
+        releases=tuple(kept),
+        spent=tuple(sum(cost[part] for cost in costs) for part in range(len(total.spent))),
+        unproven=tuple(number for number in total.unproven if number in numbers),
+    )
+
+
+def quote_line(ledger: Ledger, weights_sha256: str, releases: int | None = None) -> Quote:
+    """The line whose model has these weights; refused where the ledger has none.
+
+    ``releases``: how many charges an earlier quote counted, to repeat it; those up to the line
+    itself are always counted.
+    """
     problems = ledger.verify()
     for name in ledger.datasets():
         total = ledger.total(name)
@@ -94,6 +111,9 @@ def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
                 place = sum(
                     number <= release.number for number in counting
                 )  # numbers run through all data sets
+                if releases is not None:
+                    total = _truncate(total, max(place, releases))
+                    counting = [other.number for other in total.releases]
                 left = tuple(zip(total.filter.dimensions, total.left, strict=True))
                 return Quote(
                     total.dataset,

@@ -18,6 +18,7 @@ from lastiterate.markup import Markup, plain, tag
 from lastiterate.release.folder import PAGE
 from lastiterate.report import page_parts
 from lastiterate.report.execution_section import (
+    QUOTED,
     check,
     downloads,
     evidence,
@@ -69,21 +70,51 @@ def part(name: str) -> str:
 
 
 TITLE = "Privacy report: "
+COUNTED = rf"<h3>{QUOTED}</h3>.{{1,2000}}?>number \d{{1,9}} of (\d{{1,9}}) that count, "
+"""A page's quote of a ledger."""
 LARGEST = 2**24
 """Bytes of a page that is compared; those that this library makes have less than 1,000,000."""
 
 
-def is_page_of(folder: Path, checked: CheckResult) -> bool:
+def is_page_of(
+    folder: Path, checked: CheckResult, *, ledger: Path | None = None, audit: Path | None = None
+) -> bool:
     """Whether the page in a folder is the one that this version makes of its other files, of which
     ``checked`` is the verification.
 
-    A page that quotes a ledger is never: the ledger is not in the folder.
+    A page that quotes a ledger needs the ``ledger``, as it was or with later charges.
     """
+    text = _read_page(folder)
+    releases = count_quoted_releases(folder)
+    subjects = read_verified(
+        folder,
+        checked,
+        audit=audit,
+        ledger=None if releases is None else ledger,
+        releases=releases,
+    )
+    return any(_is_made_from(text, subject) for subject in subjects)
+
+
+def _read_page(folder: Path) -> str:
+    """The text of a folder's page, empty where it is none."""
     try:
-        text = limits.content(folder / PAGE, PAGE, LARGEST).decode()
+        return limits.content(folder / PAGE, PAGE, LARGEST).decode()
     except (InputError, UnicodeDecodeError):
-        return False
-    return any(_is_made_from(text, subject) for subject in read_verified(folder, checked))
+        return ""
+
+
+def count_quoted_releases(folder: Path) -> int | None:
+    """How many charges of a ledger a folder's page counts; ``None`` where it quotes none."""
+    found = re.search(COUNTED, _read_page(folder))
+    return None if found is None else int(found[1])
+
+
+def count_later_releases(folder: Path, checked: CheckResult, ledger: Path) -> int:
+    """How many charges a ledger has that a folder's page does not count."""
+    quote = read_verified(folder, checked, ledger=ledger)[0].ledger
+    quoted = count_quoted_releases(folder)
+    return 0 if quote is None or quoted is None else quote.releases - quoted
 
 
 def _is_made_from(text: str, subject: ReportSource) -> bool:

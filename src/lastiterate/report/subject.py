@@ -121,11 +121,23 @@ def read(
     return subject if ledger is None else _with_quote(subject, ledger)
 
 
-def read_verified(folder: Path, checked: CheckResult) -> list[ReportSource]:
+def read_verified(
+    folder: Path,
+    checked: CheckResult,
+    *,
+    audit: Path | None = None,
+    ledger: Path | None = None,
+    releases: int | None = None,
+) -> list[ReportSource]:
     """The subject of a folder of which ``checked`` is the verification; once more with the audit
-    in the folder, if there is one."""
-    alone = _of_stored(folders.read(folder), checked, None)
-    if not (folder / AUDIT).is_file():
+    in the folder, if there is one and no other is given.
+
+    ``releases``: how many charges of the ledger the quote counts; by default all.
+    """
+    alone = _of_stored(folders.read(folder), checked, audit)
+    if ledger is not None:
+        alone = replace(alone, ledger=_quote(alone, ledger, releases))
+    if audit is not None or not (folder / AUDIT).is_file():
         return [alone]
     try:
         return [replace(alone, audit=_audit(folder / AUDIT, alone.certified)), alone]
@@ -151,10 +163,12 @@ def _with_quote(subject: ReportSource, ledger: str | Path | Ledger) -> ReportSou
     return replace(subject, ledger=_quote(subject, ledger))
 
 
-def _quote(subject: ReportSource, ledger: str | Path | Ledger) -> Quote:
+def _quote(
+    subject: ReportSource, ledger: str | Path | Ledger, releases: int | None = None
+) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
-    quote = quote_line(book, subject.body.get("weights_sha256") or "")
+    quote = quote_line(book, subject.body.get("weights_sha256") or "", releases)
     if quote.run != hash_of(subject.certified.subject.describe_charge()):
         raise InputError(
             "ledger",
