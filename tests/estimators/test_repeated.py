@@ -16,6 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.release import composition_reminder
 from lastiterate.release.composition_reminder import FITS, HASHES, Reminder
+from lastiterate.release.units import UnitLoss
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
@@ -53,6 +54,43 @@ def test_the_second_fit_is_told_and_the_third_is_not(estimator):
     )
     assert "\n" not in text and ". " not in text, "one sentence"
     assert warning.filename == __file__, "it points to the caller of fit"
+
+
+def networks():
+    """Data of losses in JAX and of modules, and the other things that ``train`` asks for."""
+    torch = pytest.importorskip("torch")
+    first = {"a": np.zeros(3, np.float32)}
+    jax_loss = {"model": first, "loss": lambda p, x, y: (x @ p["a"] - y) ** 2}
+    module = {"model": torch.nn.Linear(3, 2), "loss": torch.nn.functional.cross_entropy}
+    x = X.astype(np.float32)
+    tensors = torch.from_numpy(x), torch.from_numpy(Y)
+    return {
+        "arrays": ((x, Y.astype(np.float32)), jax_loss),
+        "tensors": (tensors, module),
+        "data set": (torch.utils.data.TensorDataset(*tensors), module),
+    }
+
+
+@pytest.mark.parametrize("name", ["arrays", "tensors", "data set"])
+def test_train_tells_of_networks_and_modules(name):
+    data, more = networks()[name]
+    run = li.Run(n=len(X), steps=2, step_size=0.1, clip=1.0, batching=li.FullBatch())
+    asked = dict(epsilon=1.0, delta=1e-5, **more)
+    assert not told(lambda: li.train(run, data, **asked))
+    (warning,) = told(lambda: li.train(run, data, **asked))
+    assert "compose" in str(warning.message) and warning.filename == __file__
+
+
+def test_other_records_of_a_network_are_not_told():
+    """Nor are the flags of units, which are alike in all data sets: the largest part counts."""
+    _, more = networks()["arrays"]
+    run = li.Run(n=len(X), steps=2, step_size=0.1, clip=1.0)
+    flags = np.ones((len(X), 1), np.float32)
+    unit = more | {"loss": UnitLoss(more["loss"], 1)}
+    for _ in range(2):
+        x = RANDOM.random((len(X), 1, 3)).astype(np.float32)
+        data = flags, x, Y[:, None].astype(np.float32)
+        assert not told(lambda: li.train(run, data, epsilon=1.0, delta=1e-5, **unit))  # noqa: B023
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import secrets
 import sys
 import warnings
 from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from threading import Lock
 from typing import Any, cast
@@ -77,7 +78,8 @@ class Reminder:
     def begins(self, data: object, seed: int | None, *, tables: bool) -> Sketch | None:
         """Warn of what an earlier fit makes of the one that begins; what to remember it by where it
         is of a table."""
-        rows = self.sketch(_rows(data)) if tables else None
+        found = _rows(data) if tables else None
+        rows = None if found is None else self.sketch(found)
         if rows is not None:
             self.before(rows)
         if seed is not None:
@@ -151,12 +153,30 @@ class Reminder:
                 self._fits.append(rows)
 
 
-def _rows(data: Any) -> np.ndarray:
-    """Features of the records of a linear model; of a source, those of the first ones."""
-    if not is_source(data):
-        return np.asarray(data[0])
-    with closing(data.pieces(4096)) as pieces:
-        return np.asarray(next(pieces)[0])
+def _rows(data: Any) -> np.ndarray | None:
+    """The numbers of every record's largest part, (n, d); of a source, those of the first records.
+
+    ``None`` where they tell no data set from another: one integer each, or no numbers.
+    """
+    if is_source(data):
+        with closing(data.pieces(4096)) as pieces:
+            return np.asarray(next(pieces)[0])
+    rows = _plain(max(_parts(data), key=lambda part: int(np.prod(np.shape(part)))))
+    if rows.dtype.kind not in "biuf" or not rows.size:
+        return None
+    rows = rows.reshape(len(rows), -1)
+    return rows if rows.shape[1] > 1 or rows.dtype.kind == "f" else None
+
+
+def _parts(data: Any) -> Iterator[Any]:
+    """The arrays and tensors in nested containers; a list of numbers is an array."""
+    if isinstance(data, Mapping):
+        data = tuple(cast("Mapping[Any, Any]", data).values())
+    if isinstance(data, tuple) or (isinstance(data, list) and hasattr(data[0], "shape")):  # pyright: ignore
+        for part in cast("tuple[Any, ...]", data):
+            yield from _parts(part)
+    else:
+        yield data
 
 
 def _plain(part: Any) -> np.ndarray:

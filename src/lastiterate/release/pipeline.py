@@ -48,7 +48,9 @@ def run_release(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
         if order.charging.finished is not None:
             return _find_earlier_model(kind, order, order.charging.finished)
         remembered = composition_reminder.REMINDER.begins(
-            order.data, order.seed, tables=kind.tables
+            order.data,
+            order.seed,
+            tables=kind.tables or (kind.trained and not is_source(order.data)),
         )
         model = kind.load().fit(order, key)
     composition_reminder.REMINDER.after(remembered)

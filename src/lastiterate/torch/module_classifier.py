@@ -24,7 +24,6 @@ from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
 from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.ledger.store import Ledger
-from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
@@ -164,8 +163,6 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         plain = module.module if isinstance(module, Grouped) else module
         X = _as_taken(X, plain)
         self._check_answers(plain, X)
-        rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
-        composition_reminder.REMINDER.before(rows)
         model = train(
             self._describe_run(len(X)),
             (X, np.searchsorted(self.classes_, y)),
@@ -179,7 +176,6 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
             ledger=self.ledger,
             dataset=self.dataset,
         )
-        composition_reminder.REMINDER.after(rows)
         assert isinstance(model, FittedModule)
         self.fitted_ = model.with_caveats(*caveats)
         return self
