@@ -1,6 +1,7 @@
 """Plans are made for the ledger they are charged to, and a refusal names what fits."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,17 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(
         said += found.findall(str(refused.value))
     most = float(said[0][0])
     assert said == [(said[0][0], " by the automatic plan"), (said[0][0], "")]
+    own = replace(run, loss=li.KnownConstants(li.LossFacts()))
+    first = {"a": np.zeros(3, np.float32)}  # such a loss has no automatic plan
+    with pytest.raises(li.InputError, match=r"1e-06 fits with batching=FullBatch\(\);"):
+        li.train(
+            own,
+            data,
+            model=first,
+            loss=lambda p, x, y: (x @ p["a"] - y) ** 2,
+            ledger=ledger,
+            **ASKED,
+        )
     with pytest.raises(li.InputError, match="refuses"):
         li.train(full, data, ledger=ledger, epsilon=1.02 * most, delta=1e-6)
     li.train(full, data, ledger=ledger, epsilon=most, delta=1e-6)

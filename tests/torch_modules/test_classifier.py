@@ -57,6 +57,14 @@ def test_it_learns_and_answers_as_scikit_learn_asks():
     assert again.get_params()["epsilon"] == 50.0 and not hasattr(again, "fitted_")
 
 
+def test_an_optimizer_is_refused_in_a_sentence():
+    with pytest.raises(InputError, match=r"by plain steps of step_size; lastiterate.train.* takes"):
+        classifier(optimizer=torch.optim.Adam)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch'"):
+        classifier(epoch=3)
+    assert "unsupported" not in classifier().get_params()
+
+
 def test_a_refused_fit_leaves_the_classifier_as_it_was():
     net = classifier(random_state=1).fit(X, Y)
     before, places = net.predict(X), net.predict_proba(X)

@@ -1,6 +1,7 @@
 """Optimizers and schedules of torch on a module: post-processing of noisy gradients, stated, kept
 and charged."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,40 @@ def test_a_refused_schedule_is_not_paid_for_and_its_remedies_work(tmp_path: Path
     for given in (pasted([torch.nn.Parameter(torch.ones(1))]), lr_scheduler.StepLR):
         with pytest.raises(InputError, match=r"make must be a function .*PerEpoch\(lambda p"):
             PerEpoch(given)  # type: ignore[arg-type]
+
+
+class OwnSchedule(lr_scheduler.StepLR):
+    pass
+
+
+def test_a_checkpoint_names_the_scheduler_that_it_does_not_know(tmp_path: Path):
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    kept = {"checkpoint": tmp_path / "c", "checkpoint_key": tmp_path / "key"}
+    said = (
+        r"needs a scheduler whose class is one of torch.optim.lr_scheduler, .* 'OwnSchedule'; "
+        "write it as LambdaLR with a function of the step, or leave the checkpoint out"
+    )
+    with pytest.raises(InputError, match=said):
+        train(lambda p: OwnSchedule(torch.optim.SGD(p, lr=0.5), 3), **kept)
+    train(lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 0.9**k), **kept)
+
+
+def test_a_schedule_of_epochs_that_hardly_begins_is_warned_of():
+    run = replace(PLAIN, batching=li.RandomAllocation(8))
+    epochs = PLAIN.steps / 3
+
+    def cosine(period: int) -> PerEpoch:
+        return PerEpoch(
+            lambda p: lr_scheduler.CosineAnnealingLR(torch.optim.SGD(p, lr=0.5), T_max=period)
+        )
+
+    said = f"T_max=40.* counts epochs, and the run has {epochs:.4g}: .*write T_max in epochs"
+    with pytest.warns(UserWarning, match=said):
+        train(cosine(40), run)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*counts epochs")
+        train(cosine(int(2 * epochs)), run)
 
 
 def test_every_run_of_a_rule_begins_at_the_beginning_of_its_schedule():
@@ -385,7 +420,7 @@ def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
         "Rprop"
     )  # state
     assert train(lambda p: Own(p, lr=0.1)).run.optimizer == li.PostProcessing("Own")
-    with pytest.raises(InputError, match="needs an optimizer of torch"):
+    with pytest.raises(InputError, match=r"needs an optimizer whose class is one of torch.optim"):
         train(lambda p: Own(p, lr=0.1), **kept)
     with pytest.raises(InputError, match="speeds"):
         train(adamw, model=Grouped(module(), {"0": 0.5, "2": 1.0}))

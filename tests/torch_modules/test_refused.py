@@ -148,6 +148,43 @@ def test_a_part_that_is_switched_off_already_is_not_told_to_be():
     assert refused(Noisy().eval()).endswith("leave that part out.")
 
 
+class Dropped(Centred):
+    def forward(self, x):
+        return functional.dropout(self.own(x), 0.2, training=self.training)
+
+
+def test_functional_dropout_is_told_of_the_part_that_works():
+    said = refused(Dropped())
+    assert said.endswith(
+        'randomness ..."; write dropout as a part torch.nn.Dropout, which draws under keys of '
+        "every record's own, or switch it off with .eval()."
+    )
+    part = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.2))
+    for module in (part, Dropped().eval()):
+        li.train(RUN, (X, Y), model=module, loss=functional.cross_entropy)
+
+
+class Encoder(Centred):
+    def forward(self, x):
+        return functional.mse_loss(self.own(x), x[:, :3])
+
+
+def test_an_autoencoder_is_told_how_its_data_and_loss_are_given():
+    said = refused(Encoder(), loss=lambda out: out, data=(X,))
+    assert "its output has no batch axis; a loss that the module computes" in said
+    assert "returns its reconstruction, with data=(x, x)." in said
+    square = torch.nn.Linear(4, 4)
+    said = refused(square, loss=functional.mse_loss, data=(X,))
+    assert said.endswith("data=(x, y), or (x, x) where the module reconstructs x.")
+    li.train(RUN, (X, X), model=square, loss=functional.mse_loss)
+
+
+def test_a_label_beyond_the_outputs_is_told_of_the_range_and_not_shown():
+    said = refused(data=(X, Y + 5))
+    assert "labels are integers from 0 to the number of outputs - 1: look for others" in said
+    assert "7" not in said
+
+
 def test_losses_are_of_one_record():
     assert "one number for one record" in refused(loss=lambda out, y: out**2)
     assert "without a batch axis" in refused(loss=lambda out, y: out[:, 0].sum())

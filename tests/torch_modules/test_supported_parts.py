@@ -72,6 +72,11 @@ class Cast(nn.Module):
             return self.one(x).float()
 
 
+class Dropped(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, training=self.training)
+
+
 def fully_sharded() -> nn.Module:
     whole = around(nn.Linear(4, 4))
     fully_shard(whole, mesh=init_device_mesh("cpu", (1,)))
@@ -106,6 +111,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "`GroupNorm`, `LayerNorm`": lambda: around(nn.GroupNorm(1, 3), nn.LayerNorm(4)),
     "`Dropout`, `Dropout1d` to `3d`": lambda: around(nn.Dropout(0.5), nn.Dropout1d(0.5)),
+    "`functional.dropout(x, training=self.training)`": lambda: around(Dropped()),
     "`AlphaDropout`, `RReLU`, dropout inside of attention": lambda: around(nn.AlphaDropout(0.5)),
     "`LSTM`, `GRU`, `RNN`": lambda: around(Read(nn.LSTM(4, 4, batch_first=True))),
     "`LSTM`, `GRU`, `RNN` after `private_version`": lambda: (

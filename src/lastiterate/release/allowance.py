@@ -17,6 +17,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.budget import NAME_UNITS, Total, refusal
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.run.batching import FullBatch
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
 
 # A filter charges curves of one epsilon at one delta very differently: a Gaussian mechanism costs
@@ -150,7 +151,8 @@ class Allowance:
                 f"fit, they need {100 * self.share(same):.3g}%"
             )
         if smaller is not None and self.fits(smaller):
-            how = " by the automatic plan, or with batching=FullBatch()" if batches else ""
+            plan = "" if type(charged.run.loss) is KnownConstants else " by the automatic plan, or"
+            how = f"{plan} with batching=FullBatch()" if batches else ""
             return f"epsilon={most:g} at delta {delta:g} fits{how}"
         return ""
 

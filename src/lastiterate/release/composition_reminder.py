@@ -161,8 +161,11 @@ def _rows(data: Any) -> np.ndarray | None:
     if is_source(data):
         with closing(data.pieces(4096)) as pieces:
             return np.asarray(next(pieces)[0])
-    rows = _plain(max(_parts(data), key=lambda part: int(np.prod(np.shape(part)))))
-    if rows.dtype.kind not in "biuf" or not rows.size:
+    try:
+        rows = _plain(max(_parts(data), key=lambda part: int(np.prod(np.shape(part)))))
+    except (TypeError, ValueError, RuntimeError):  # the fit says what is wrong with such data
+        return None
+    if not rows.ndim or rows.dtype.kind not in "biuf" or not rows.size:
         return None
     rows = rows.reshape(len(rows), -1)
     return rows if rows.shape[1] > 1 or rows.dtype.kind == "f" else None

@@ -65,6 +65,8 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         Ledger that every fit is charged to before it begins.
     dataset : str, optional
         Name of the data set in the ledger.
+    **unsupported : object
+        Refused, such as ``optimizer``, which `lastiterate.train` takes.
 
     Attributes
     ----------
@@ -122,7 +124,17 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         random_state: int | None = None,
         ledger: Ledger | str | Path | None = None,
         dataset: str | None = None,
+        **unsupported: object,
     ) -> None:
+        if "optimizer" in unsupported:
+            raise InputError(
+                "optimizer",
+                "is not for DPNetClassifier, which trains by plain steps of step_size",
+                None,
+                "lastiterate.train(run, (x, y), model=module, loss=..., optimizer=...) takes it",
+            )
+        for name in unsupported:
+            raise TypeError(f"DPNetClassifier got an unexpected keyword argument {name!r}")
         self.module = module
         self.epsilon = epsilon
         self.delta = delta

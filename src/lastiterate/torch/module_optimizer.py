@@ -9,6 +9,7 @@ refused.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
@@ -24,12 +25,15 @@ from torch.optim.lr_scheduler import (
 )
 
 from lastiterate.engine.optimizers import check_decay
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.run.updates import Memory, PostProcessing, UpdateRule
 from lastiterate.torch.parameters import Parameters
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | LRScheduler]
 """A caller's function: from parameters to an optimizer, or to a scheduler around one."""
+SCHEDULERS = "a scheduler whose class is one of torch.optim.lr_scheduler"
+LONG = 2
+"""A schedule whose period is more than so many times the run's epochs is warned of."""
 FADED = 1000
 """A learning rate of less than one in so many of the largest moves nothing."""
 COUNTED = (
@@ -356,6 +360,8 @@ class ModuleOptimizer(UpdateRule):
                 ) from None
         if self.epoch == 1 < epoch:
             _check_turns(made.scheduler, rates, steps / epoch)
+        if isinstance(self.make, PerEpoch) and steps:
+            _warn_of_period(made.scheduler, steps / epoch)
         tiny = [k for k, rate in enumerate(rates) if rate < max(rates) / FADED]
         if 2 * len(tiny) > len(rates):
             raise InputError(
@@ -373,15 +379,19 @@ class ModuleOptimizer(UpdateRule):
         """
         made = OptimizerState.by(self.make, self.shapes, self.epoch)
         classes = [type(part) for part in (made.optimizer, made.scheduler) if part is not None]
-        if foreign := [
-            kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")
-        ]:
-            raise InputError(
-                "checkpoint",
-                "needs an optimizer of torch.optim, so that it knows it again",
-                foreign[0],
-                "leave it out",
-            )
+        for kind, place, way in zip(
+            classes,
+            ("an optimizer whose class is one of torch.optim", SCHEDULERS),
+            ("", "write it as LambdaLR with a function of the step, or "),
+            strict=False,
+        ):
+            if not kind.__module__.startswith("torch.optim."):
+                raise InputError(
+                    "checkpoint",
+                    f"needs {place}, so that it knows it again",
+                    kind.__name__,
+                    f"{way}leave the checkpoint out",
+                )
         place = {id(parameter): number for number, parameter in enumerate(made.parameters)}
         hasher = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
         for k in range(steps if made.scheduler is not None else 1):
@@ -415,6 +425,18 @@ def _check_turns(scheduler: LRScheduler, rates: list[float], epochs: float) -> N
             f"{type(scheduler).__name__} turns {turns} times",
             f"{COUNTED}; a rate that is meant to turn so often is a LambdaLR",
         )
+
+
+def _warn_of_period(scheduler: LRScheduler, epochs: float) -> None:
+    """Warn of a schedule of epochs that hardly begins in the run, as one that counts steps does."""
+    for name in ("T_max", "step_size", "T_0"):
+        period = getattr(scheduler, name, 0)
+        if period > LONG * epochs:
+            warnings.warn(
+                f"{type(scheduler).__name__}({name}={period}) in PerEpoch counts epochs, and the run "
+                f"has {epochs:.4g}: the schedule hardly begins; write {name} in epochs",
+                stacklevel=outside(),
+            )
 
 
 def _form(given: object) -> str:

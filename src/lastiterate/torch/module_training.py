@@ -192,7 +192,8 @@ class PreparedModule:
                 "must hold records that the module and the loss take, and hold one that raises "
                 "an error there",
                 None,
-                "look for labels beyond the module's outputs, and for what is written in place",
+                "labels are integers from 0 to the number of outputs - 1: look for others, and for "
+                "what is written in place",
             ) from None
 
     def many(self, keys: Key, absent: tuple[int, ...] = ()) -> np.ndarray:

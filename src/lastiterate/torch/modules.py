@@ -388,7 +388,15 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             raise write_error(name)
     if not torch.equal(random, torch.random.get_rng_state()):
         raise _randomness_error(summed, named, args)
-    if not both or not all(len(a) == 2 for a in both):
+    if not both:
+        raise InputError(
+            "model",
+            "must answer for each record of a batch, and its output has no batch axis",
+            None,
+            "a loss that the module computes itself goes into loss=loss(output, *rest): an "
+            "autoencoder returns its reconstruction, with data=(x, x)",
+        )
+    if not all(len(a) == 2 for a in both):
         raise InputError(
             "model",
             "must answer for each record of a batch, along the first axis",
@@ -507,6 +515,8 @@ def _remedy(said: str) -> str:
     """What to do about the commonest mistakes with losses and types."""
     if "must be the same as input size" in said:
         return "of one output give targets of shape (n, 1), or let the loss take output.squeeze(-1)"
+    if "missing" in said and "positional argument" in said:
+        return "name the target too: data=(x, y), or (x, x) where the module reconstructs x"
     if "unsigned char" in said or "got Byte" in said:
         return "give images as numbers between 0 and 1: x.float() / 255"
     if "does not require grad" in said:

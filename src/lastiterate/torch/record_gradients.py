@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -247,7 +248,10 @@ def check_alone(
 def _vectorisation_remedy(module: torch.nn.Module, said: str) -> str:
     """What to do about what ``torch.func.vmap`` does not take."""
     if "random operation" in said:
-        return "switch dropout off with .eval(), or set its probability to 0"
+        return (
+            "write dropout as a part torch.nn.Dropout, which draws under keys of every record's "
+            "own, or switch it off with .eval()"
+        )
     if any(type(part).__module__.startswith("peft.tuners.adalora") for part in module.modules()):
         return (
             "AdaLoRA adds a penalty to a loss that the model computes: use LoraConfig, or give the "
@@ -361,4 +365,4 @@ def constant_gradients(
 
 def first_line(error: Exception) -> str:
     """Return the first line of torch's message: about synthetic records, so that it shows none."""
-    return str(error).splitlines()[0][:120]
+    return textwrap.shorten(str(error).splitlines()[0], 120, placeholder=" ...")
