@@ -225,18 +225,18 @@ UNIT = ("--unit", "id", "--rows-per-unit", 2)
             1,
             (
                 "t.csv does not fit the schema:",
-                "- column 'age' must hold numbers, got 'other text in record 8'; write 1000",
-                "- target 'sick' must hold only the classes no, yes, got 'another label in record 5'",
+                "- column 'age' must hold numbers, and holds other text in record 8; correct the cell: write 1000",
+                "- target 'sick' must hold only the classes no, yes, and has another label in record 5",
             ),
         ),
         ({"age": {8: "4o"}}, UNIT, 0, ("fits the schema.",)),  # the third row of p2 is not used
-        ({"age": {9: "4o"}}, UNIT, 1, ("got 'other text in record 10'",)),
+        ({"age": {9: "4o"}}, UNIT, 1, ("and holds other text in record 10; ",)),
         ({}, ("--classes", "no,maybe", "--target", "sick"), 1, ("another label in record 2",)),
         (
             {"sick": {9: "perhaps"}},
             ("--classes", "no,yes,record 3", "--target", "sick", *UNIT),
             1,
-            ("the classes no, yes, record 3, got 'another label in record 10'",),
+            ("the classes no, yes, record 3, and has another label in record 10; ",),
         ),
         ({"age": None}, (), 1, ("misses the column 'age' of the schema",)),
         ({}, ("--rows-per-unit", 2), 2, ("--rows-per-unit needs the column",)),
@@ -272,10 +272,72 @@ def test_check_reads_a_file_as_train_does(tmp_path, changed, flags, code, words,
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted({file.name, "t.toml"})
     if code:
         found, _, err = call(*train)
-        assert found == 2 and any(w.removeprefix("- ").split("; write")[0] in err for w in words)
+        assert found == 2 and any(w.removeprefix("- ").split("; ")[0] in err for w in words)
         assert not (tmp_path / "m").exists()
     if flags == UNIT and not code:
         assert call(*train, "--algorithm", "noisy-gd")[0] == 0
+
+
+NOTES = """target = "sick"
+classes = ["no", "yes"]
+[columns.age]
+kind = "number"
+low = 18
+high = 90
+[columns.ward]
+kind = "category"
+values = ["A", "B"]
+[columns.note]
+kind = "text"
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "faults"),
+    [
+        (["20,A,well,no", "30,B,cough,yes", "40,A,,no"], (), ()),
+        (["20,A,well,no", "30,B,cough,yes"], ("--target", "age", "--model", "huber-ridge"), ()),
+        (
+            ["20,A,well,no", "30,C,cough,yes", "4o,B,,perhaps", "x,D,,no"],
+            (),
+            (
+                "column 'ward' has an unknown category in record 2; correct the cell",
+                "column 'age' must hold numbers, and holds other text in record 3; correct the cell",
+                "target 'sick' must hold only the classes no, yes, and has another label in record 3",
+            ),
+        ),
+        (
+            ["20,A,well,no", "30,C,cough,yes"],
+            ("--target", "age", "--model", "bayes-linear"),
+            (
+                "column 'note' holds text, which becomes numbers by a map only",
+                "column 'ward' has an unknown category in record 2; correct the cell",
+            ),
+        ),
+    ],
+)
+def test_check_reads_text_with_the_maps_that_train_takes(tmp_path, rows, flags, faults):
+    """Every column's first bad record is named, whichever refusal comes first in ``train``."""
+    (tmp_path / "t.csv").write_text("\n".join(["age,ward,note,sick", *rows]) + "\n")
+    (tmp_path / "t.toml").write_text(NOTES)
+    code, out, err = call("check", tmp_path / "t.csv", *flags)
+    said = " ".join((out + err).split())
+    assert code == bool(faults) and said.count(" - ") == len(faults), said
+    assert all(f"- {fault}" in said for fault in faults)
+    told = call(
+        *("train", tmp_path / "t.csv", "--epsilon", 1, "--delta", "1e-3"),
+        *("--out", tmp_path / "m", *flags),
+    )
+    assert (told[0] == 2 and any(fault in told[2] for fault in faults)) == bool(faults), told[2]
+
+
+def test_check_reads_text_alone(tmp_path):
+    (tmp_path / "t.csv").write_text("note,sick\nwell,no\ncough,yes\nfine,no\n")
+    (tmp_path / "t.toml").write_text(
+        NOTES.split("[columns.age]")[0] + NOTES[NOTES.index("[columns.note]") :]
+    )
+    code, out, _ = call("check", tmp_path / "t.csv")
+    assert code == 0 and "fits the schema." in " ".join(out.split())
 
 
 def test_check_takes_arrays_and_names_the_record(tmp_path):
@@ -283,7 +345,7 @@ def test_check_takes_arrays_and_names_the_record(tmp_path):
     x[4, 1] = 7
     for outside, code, words in (
         ("clip", 0, "fits the schema."),
-        ("refuse", 1, "column 'x1' has a value outside its public range, got 'record 5'"),
+        ("refuse", 1, "column 'x1' has a value outside its public range in record 5; "),
     ):
         (tmp_path / "x.toml").write_text(
             f'classes = ["0", "1"]\n[array]\nlow = 0\nhigh = 1\noutside = "{outside}"\n'

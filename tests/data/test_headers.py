@@ -249,6 +249,12 @@ SPELT = Schema.from_dict(ENTRIES)
         ("Town,job,sick", "'town' of the schema; the file calls it 'Town': rename it"),
         (" TOWN ,job,sick", "'town' of the schema; the file calls it 'TOWN': rename it"),
         ("place,job,sick", "'town' of the schema; the file has place, job, sick; add it"),
+        (
+            "twon,job,sick",
+            "'town' of the schema; did you mean 'twon'? Otherwise add it, or train with kind = "
+            '"ignore" for it in the schema; the file has twon, job, sick',
+        ),
+        ("town,job,sikc", "got 'sikc'; did you mean 'sick'? Otherwise leave it out of the file"),
         ("town,job,Sick", "does not describe, got 'Sick'; the schema calls it 'sick': rename"),
         ("Town,JOB,Sick", "'JOB' is 'job', 'Sick' is 'sick', 'Town' is 'town' in the schema"),
     ],

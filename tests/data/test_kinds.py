@@ -101,24 +101,22 @@ def test_scales_are_monotone_and_invertible(low):
     [
         (
             {"day": ["2020-13-01"] * 3},
-            "must hold days such as 2026-01-31; got other text in record 1",
+            "must hold days such as 2026-01-31, and holds other text in record 1; correct the cell",
         ),
         ({"day": ["31.12.2020"] * 3}, "must hold days"),
         ({"day": ["2020-01-01x"] * 3}, "must hold days"),
-        ({"visits": ["0", "", "1"]}, "has a missing value; got record 2"),
-        ({"income": ["high", "1", "2"]}, "must hold numbers; got other text in record 1"),
+        ({"visits": ["0", "", "1"]}, "has a missing value in record 2; fill the cell"),
+        (
+            {"income": ["high", "1", "2"]},
+            "must hold numbers, and holds other text in record 1; correct the cell",
+        ),
     ],
 )
 def test_cells_that_do_not_fit_are_one_sentence(changed, words):
     with pytest.raises(InputError) as error:
         encode_features(table(**changed), schema())
     said = str(error.value)
-    assert (
-        words.split(";")[0] in said
-        and words.split(" ")[-1] in said
-        and "2020-13" not in said
-        and "high" not in said
-    )
+    assert words in said and "2020-13" not in said and "high" not in said
 
 
 def test_days_outside_are_clipped_or_refused():

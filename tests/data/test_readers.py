@@ -107,7 +107,7 @@ def test_no_record_is_taken_for_a_comment(tmp_path, text, names, records):
 
 def test_comments_elsewhere_are_refused_with_a_way_out(tmp_path):
     (tmp_path / "t.csv").write_text(BODY + "# the end\n")
-    with pytest.raises(InputError, match=r"1 in record 3'; .*a comment: leave that line out"):
+    with pytest.raises(InputError, match=r"1 in record 3; .*a comment: leave that line out"):
         read_table(tmp_path / "t.csv")
 
 

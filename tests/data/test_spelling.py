@@ -85,7 +85,9 @@ def test_a_number_with_a_comma(cell, value):
 )
 def test_what_may_be_another_number_is_refused_and_not_shown(cell):
     ours = schema(decimal=",")
-    with pytest.raises(InputError, match=r"decimal comma, got 'other text in record 2'") as refused:
+    with pytest.raises(
+        InputError, match=r"decimal comma, and holds other text in record 2;"
+    ) as refused:
         encode_features(frame_table({"weight": ["1", cell], "day": ["2025-06-01"] * 2}, ours), ours)
     assert cell not in str(refused.value).replace("1.234,5", "")
 
@@ -93,7 +95,7 @@ def test_what_may_be_another_number_is_refused_and_not_shown(cell):
 @pytest.mark.parametrize("cell", ["31.02.2025", "13.14.2025", "1.2.25", "2025.1.2", "1.2.2025x"])
 def test_what_is_no_day_is_refused(cell):
     ours = schema(dates="day.month.year")
-    with pytest.raises(InputError, match=r"must hold days .*record 1'; .*dates = .day\.month"):
+    with pytest.raises(InputError, match=r"must hold days .*record 1; .*dates = .day\.month"):
         encode_features(frame_table({"weight": [1.0], "day": [cell]}, ours), ours)
 
 

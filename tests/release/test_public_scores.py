@@ -10,7 +10,7 @@ from rich.console import Console
 from lastiterate.cli.tables import model_to_json, show_model
 from lastiterate.cli.train import Training
 from lastiterate.data import Ignore, Numeric, Schema
-from lastiterate.data.columns import Date, Words
+from lastiterate.data.columns import Category, Date, Words
 from lastiterate.errors import InputError
 from lastiterate.release.file_training import PublicScores, fit_file, prediction_rows
 from lastiterate.release.score_meaning import Labels
@@ -120,6 +120,16 @@ def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, ea
     assert ("those of the weighted records" in card) == ("class_weight" in more)
     body = json.loads(json.dumps(model_to_json(result, "m")))
     assert body["test_scores"]["largest_share"] == share and body["test_score"] is not None
+
+
+def test_the_card_of_a_regression_names_its_target(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", 25)
+    columns = (Category("ill", ("no", "yes")),)
+    schema = Schema(columns, target_range=(0.0, 100.0), target="age")
+    order = TrainingRequest(
+        data=path, schema=schema, budget=Budget(1.0), algorithm=Algorithm("noisy-gd")
+    )
+    assert "predicts age, within [0, 100]" in shown(fit_file(order), capsys)
 
 
 @pytest.mark.parametrize("weight", [None, {"no": 2.0, "yes": 2.0}, {"no": 1.0, "yes": 24.0}])

@@ -246,6 +246,7 @@ def check_command(asked: ReadFile) -> None:
     from lastiterate.cli.tables import describe_protection
     from lastiterate.data import Table, check_readable
     from lastiterate.release import data_file
+    from lastiterate.release.file_training import ABOUT_DATA, find_reading_faults
     from lastiterate.release.units import find_id_column
 
     schema, units = asked.read_schema(), asked.units()
@@ -256,9 +257,9 @@ def check_command(asked: ReadFile) -> None:
     try:
         file = data_file.open_file(asked.data, schema, units=units, stream=stream)
         used = file.table
-        faults = file.map_rows(file.schema, test=None, row_norm=None).find_faults()
+        faults = find_reading_faults(file, asked.model)
     except InputError as error:
-        if not error.argument.startswith(("data file", "column", "target")):
+        if not error.argument.startswith(ABOUT_DATA):
             raise
         faults = [error]
     said = f"{asked.data} does not fit the schema:" if faults else f"{asked.data} fits the schema."

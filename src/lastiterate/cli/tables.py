@@ -179,6 +179,9 @@ def show_model(console: Console, result: TrainResult, where: str) -> None:
         table.add_row("features", describe_maps(model.schema.features))
     for row in _text_rows(model):
         table.add_row(*row)
+    if model.schema is not None and model.schema.target_range is not None:
+        low, high = model.schema.target_range
+        table.add_row("predicts", escape(f"{model.schema.target}, within [{low:g}, {high:g}]"))
     if said := getattr(getattr(model, "answers", None), "about_threshold", ""):
         table.add_row("predicts", escape(said))
     what = measure(model)

@@ -93,8 +93,8 @@ def _with_point(column: Numeric, cell: str, number: int) -> str:
     if ("." in cell or "," in cell) and cell.strip().lower() not in MISSING:
         raise InputError(
             f"column {column.name!r}",
-            "must hold numbers with a decimal comma",
-            f"other text in record {number}",
+            f"must hold numbers with a decimal comma, and holds other text in record {number}",
+            None,
             'write 1.234,5 or 1234,5, or train without decimal = "," in the schema',
         )
     return cell
@@ -151,8 +151,8 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     if missing.any() and column.missing == "refuse":
         raise InputError(
             f"column {column.name!r}",
-            "has a missing value",
-            f"record {first + int(np.argmax(missing)) + 1}",
+            f"has a missing value in record {first + int(np.argmax(missing)) + 1}",
+            None,
             'fill the cell, or train with missing = a public number or "indicator" in the schema',
         )
     if column.missing not in ("refuse", INDICATOR):
@@ -161,8 +161,9 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     if column.outside == "refuse" and outside.any():
         raise InputError(
             f"column {column.name!r}",
-            f"must lie in [{column.low:g}, {column.high:g}]",
-            f"record {first + int(np.argmax(outside)) + 1}",
+            f"must lie in [{column.low:g}, {column.high:g}], and does not in record "
+            f"{first + int(np.argmax(outside)) + 1}",
+            None,
             RANGE,
         )
     return column.to_unit(np.clip(values, column.low, column.high))
@@ -180,10 +181,10 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
     except ValueError:
         raise InputError(
             f"column {column.name!r}",
-            "must hold numbers",
-            f"other text in record {number}",
-            'write 1000 and not 1,000, 30.5 and not 30,5; or train with decimal = "," in the '
-            'schema, or with kind = "category" or "text"',
+            f"must hold numbers, and holds other text in record {number}",
+            None,
+            "correct the cell: write 1000 and not 1,000, 30.5 and not 30,5; or train with decimal = "
+            '"," in the schema, or with kind = "category" or "text"',
         ) from None
 
 
@@ -209,8 +210,8 @@ def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
         if rule == "refuse" and (codes == code).any():
             raise InputError(
                 f"column {column.name!r}",
-                f"has {what}",
-                f"record {first + int(np.argmax(codes == code)) + 1}",
+                f"has {what} in record {first + int(np.argmax(codes == code)) + 1}",
+                None,
                 f"{remedy} in the schema",
             )
     return codes
@@ -226,8 +227,8 @@ def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarra
         elif cell.lower() not in MISSING:
             raise InputError(
                 f"column {column.name!r}",
-                "must hold days such as 2026-01-31",
-                f"other text in record {first + i + 1}",
+                f"must hold days such as 2026-01-31, and holds other text in record {first + i + 1}",
+                None,
                 'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
                 'the schema, or with kind = "category" or "text"',
             )
@@ -235,16 +236,17 @@ def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarra
     if missing.any() and column.missing == "refuse":
         raise InputError(
             f"column {column.name!r}",
-            "has a missing value",
-            f"record {first + int(np.argmax(missing)) + 1}",
+            f"has a missing value in record {first + int(np.argmax(missing)) + 1}",
+            None,
             'fill the cell, or train with missing = "indicator" in the schema',
         )
     outside = (dates < low) | (dates > high)
     if column.outside == "refuse" and outside.any():
         raise InputError(
             f"column {column.name!r}",
-            f"must lie from {column.first} to {column.last}",
-            f"record {first + int(np.argmax(outside)) + 1}",
+            f"must lie from {column.first} to {column.last}, and does not in record "
+            f"{first + int(np.argmax(outside)) + 1}",
+            None,
             RANGE,
         )
     days = np.where(missing, 0, dates).astype(np.int64)

@@ -247,15 +247,16 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
         if not empty and len(row) > width:
             raise InputError(
                 "data file",
-                f"needs {width} cells in every record",
-                f"{len(row)} in record {number}",
+                f"needs {width} cells in every record, and has {len(row)} in record {number}",
+                None,
                 'a cell with a separator in it needs quotation marks, such as "1,000"',
             )
         if empty or len(row) != width:
             raise InputError(
                 "data file",
-                f"needs {width} cells in every record",
-                f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",
+                f"needs {width} cells in every record, and has "
+                + (f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}"),
+                None,
                 "the file may be cut off, or a line be empty or a comment: leave that line out",
             )
         yield row

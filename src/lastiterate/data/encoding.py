@@ -22,6 +22,7 @@ from lastiterate.data.table import (
     misses,
     number_text,
     spelt_alike,
+    suggest_name,
     to_doubles,
 )
 from lastiterate.errors import InputError
@@ -105,7 +106,8 @@ def _check_columns(table: Table, schema: Schema) -> None:
             unknown[0],
             f"the schema calls it {alike[0]!r}: rename it in the file or in the schema"
             if (alike := spelt_alike(unknown[0], sorted(schema.described - set(table.names))))
-            else "leave it out of the file, or train with an entry for it in the schema (kind = "
+            else suggest_name(unknown[0], sorted(schema.described - set(table.names)))
+            + "leave it out of the file, or train with an entry for it in the schema (kind = "
             '"ignore")',
         )
     if not used:
@@ -127,7 +129,13 @@ def _number_in_file(error: InputError, table: Table) -> InputError:
     if table.kept is None:
         return error
     of = np.flatnonzero(table.kept) + 1
-    rule = re.sub(r"(?<=record )[0-9]+(?=';)", lambda found: str(of[int(found[0]) - 1]), error.rule)
+    rule = re.sub(  # the last one: names of classes stand in front of it
+        r"(.* in record )([0-9]+)(?=;)",
+        lambda found: f"{found[1]}{of[int(found[2]) - 1]}",
+        error.rule,
+        count=1,
+        flags=re.DOTALL,
+    )
     return InputError(error.argument, rule.removesuffix("."))
 
 
@@ -150,7 +158,9 @@ def find_faults(table: Table, schema: Schema) -> list[InputError]:
             read()
         except InputError as error:
             found.append(_number_in_file(error, table))
-    return found or [first]
+    if first.argument not in (error.argument for error in found):
+        found.insert(0, first)
+    return found
 
 
 def check_stated(table: Table, schema: Schema) -> None:
@@ -257,8 +267,9 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
         what = "another label" if label_text(answers[wrong]).lower() not in MISSING else "no label"
         raise InputError(
             f"target {schema.target!r}",
-            "must hold only the classes " + ", ".join(schema.classes),
-            f"{what} in record {first + wrong + 1}",
+            f"must hold only the classes {', '.join(schema.classes)}, and has {what} in record "
+            f"{first + wrong + 1}",
+            None,
             "correct the label or the classes",
         )
     return indices
@@ -315,8 +326,9 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
             record, column = np.argwhere(bad)[0]
             raise InputError(
                 f"column {table.names[column]!r}",
-                "has a value outside its public range",
-                f"record {table.first + start + int(record) + 1}",
+                f"has a value outside its public range in record "
+                f"{table.first + start + int(record) + 1}",
+                None,
                 RANGE,
             )
         values = np.clip(values, low, high)

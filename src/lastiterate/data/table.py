@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ def misses(
     if alike:
         remedy = f"the file calls it {alike[0]!r}: rename it in the file or in the schema"
     elif stated or 2 * sum(one in described for one in names) > len(names):
-        remedy = f"the file has {list_names(names)}; {remedy}"
+        close = suggest_name(name, [one for one in names if one not in described])
+        there = f"the file has {list_names(names)}"
+        remedy = f"{close}{remedy}; {there}" if close else f"{there}; {remedy}"
     return InputError("data file", f"misses the column {name!r} of the schema", None, remedy)
 
 
@@ -130,6 +133,13 @@ def list_names(names: Sequence[str]) -> str:
     """Some names of columns, as a sentence shows them."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def suggest_name(name: str, names: Sequence[str]) -> str:
+    """The question for the closest of ``names``, to stand before other remedies; empty where none
+    is close."""
+    near = get_close_matches(name, names, 1, 0.7)
+    return f"did you mean {near[0]!r}? Otherwise " if near else ""
 
 
 def spelt_alike(name: str, names: Sequence[str]) -> list[str]:

@@ -36,7 +36,10 @@ YEAR = 365.2425
 
 @dataclass(frozen=True)
 class Effect:
-    """How the score changes with a column, against the private mean of all records.
+    """How the score changes with a column, against the noisy mean that the run released.
+
+    Without one it is against a part of the row that is 0: for a plain number the middle of its
+    public range.
 
     ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds
     of the second class, units of half the target's range, or of several classes the score of

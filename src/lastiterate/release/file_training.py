@@ -40,6 +40,8 @@ from lastiterate.run.probability_calibration import Calibration, weighs_classes
 from lastiterate.run.run import Run
 from lastiterate.run.validation import relative_weights
 
+ABOUT_DATA = ("data file", "column", "target")
+"""Beginnings of the arguments of refusals that say that a file does not fit its schema."""
 ONE_CLASS = 0.9
 """Share of the records from which on a class is nearly all of them."""
 BY_ACCURACY = (
@@ -233,14 +235,32 @@ def fit_file(order: TrainingRequest) -> TrainResult:
         stream=order.stream,
         nominal=None if has_fixed_size(budget.adjacency) else stated,
     )
-    plain = sample and order.features == AUTO and not file.schema.features
-    maps = choose_features(
-        file.schema, "plain" if plain else order.features, file.shape, file.count, budget
-    )
+    maps = _choose_maps(file, order.features, budget, sample=sample)
     file = file.map_rows(maps.schema, test=order.test, row_norm=order.row_norm)
     order = _with_form(order, file)
     order = _plan_sample(order, file, budget) if sample else _plan_linear(order, file, maps)
     return _score_model(run_release(SAMPLED if sample else LINEAR, order), order, file, maps)
+
+
+def _choose_maps(file: DataFile, features: str, budget: Budget, *, sample: bool) -> FeatureChoice:
+    """The maps of a fit; a posterior sample has none unless they are named."""
+    plain = sample and features == AUTO and not file.schema.features
+    return choose_features(
+        file.schema, "plain" if plain else features, file.shape, file.count, budget
+    )
+
+
+def find_reading_faults(file: DataFile, model: str | None) -> list[InputError]:
+    """The first refusal of each column in the reading of ``train`` with its own features; none
+    where it takes the file. Which maps a budget carries changes no refusal."""
+    try:
+        maps = _choose_maps(file, AUTO, Budget(1.0), sample=model == SAMPLE)
+        return file.map_rows(maps.schema, test=None, row_norm=None).find_faults()
+    except InputError as error:
+        if not error.argument.startswith(ABOUT_DATA):
+            raise
+        others = file.find_faults() if isinstance(file.table, Table) else []
+        return [error, *(other for other in others if other.argument != error.argument)]
 
 
 def _with_form(order: TrainingRequest, file: DataFile) -> TrainingRequest:

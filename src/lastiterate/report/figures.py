@@ -39,8 +39,9 @@ def effects(subject: ReportSource) -> Markup | str:
     parts: list[Markup] = [
         tag(
             "p",
-            "How the score changes with each column, against the mean of all records (released "
-            "with noise), the largest change first. The band is two standard deviations of the "
+            "How the score changes with each column, the largest change first. It is against the "
+            "mean of the column that the run released with noise. Where it released none, a number "
+            "is against the middle of its public range. The band is two standard deviations of the "
             "run's own noise: what stays within it around 0 may be noise. Nothing here looks at a "
             "record, so that it costs no privacy; it shows associations, not causes." + several,
         )
