@@ -130,6 +130,17 @@ def test_the_card_of_a_regression_names_its_target(tmp_path, capsys):
         data=path, schema=schema, budget=Budget(1.0), algorithm=Algorithm("noisy-gd")
     )
     assert "predicts age, within [0, 100]" in shown(fit_file(order), capsys)
+    order = replace(order, schema=replace(schema, columns=(Numeric("ill", 0, 1),)))
+    (tmp_path / "a.csv").write_text("ill,age\n" + "0.5,50\n1,40\n" * 500)
+    for features, budget, said in (
+        ("auto", 1.0, True),
+        ("curves", 1.0, False),
+        ("auto", 9.0, False),
+    ):
+        card = shown(fit_file(replace(order, features=features, budget=Budget(budget))), capsys)
+        assert ("curves: numbers as" in card) and (
+            "--features plain suits straight" in card
+        ) == said
 
 
 @pytest.mark.parametrize("weight", [None, {"no": 2.0, "yes": 2.0}, {"no": 1.0, "yes": 24.0}])

@@ -22,7 +22,7 @@ from lastiterate.accounting.certificate_subject import (
 from lastiterate.accounting.explain import explain_gain
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.data.columns import Words
-from lastiterate.features.columns import HashedWords
+from lastiterate.features.columns import FEW, Curves, HashedWords
 from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_risk import predict_scores
@@ -176,7 +176,7 @@ def show_model(console: Console, result: TrainResult, where: str) -> None:
     for row in kinds.get(model.form, lambda: _sample_rows(model))():
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
-        table.add_row("features", describe_maps(model.schema.features))
+        table.add_row("features", describe_maps(model.schema.features) + _weigh_curves(result))
     for row in _text_rows(model):
         table.add_row(*row)
     if model.schema is not None and model.schema.target_range is not None:
@@ -194,6 +194,16 @@ def show_model(console: Console, result: TrainResult, where: str) -> None:
     table.add_row("conditions", escape(_describe_conditions(certificate)))
     table.add_row("model", escape(where))
     console.print(Panel(table, title="released: one model", expand=False))
+
+
+def _weigh_curves(result: TrainResult) -> str:
+    """What may suit a regression better, where the budget carries few knots only."""
+    schema, order = result.model.schema, result.order
+    if schema is None or not schema.regression or order.features != "auto":
+        return ""
+    few = any(isinstance(one, Curves) and one.knots == FEW for one in schema.features)
+    straight = "; --features plain suits straight effects better, but another fit is charged again"
+    return straight if few else ""
 
 
 def _describe_score(result: TrainResult) -> str:
