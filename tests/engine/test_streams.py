@@ -213,7 +213,7 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "calibrated": (
         {"probability_calibration": li.Calibration(2.0, 2), "steps": 2},
-        {"calibration.py"},
+        {"probability_calibration.py"},
     ),
     "target": (
         {
@@ -300,7 +300,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
     execute_streaming(run, Arrays((X, Y)), key_from_seed(1))
     assert not used.shared()
     assert all(
-        used.of(word) for word in ("noise.py", "sorting.py", "preprocessing.py", "calibration.py")
+        used.of(word) for word in ("noise.py", "sorting.py", "preprocessing.py", "probability_calibration.py")
     ), used.purposes
 
 
