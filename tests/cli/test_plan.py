@@ -64,7 +64,9 @@ def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Pat
     refused = runner.invoke(app, ["train", str(data), *more])
     said = " ".join(refused.output.split())
     assert refused.exit_code == 2 and ledger.read_bytes() == spent
-    cause = "as a group of 3, because the ledger is per person and nothing says whose a row is: add "
+    cause = (
+        "as a group of 3, because the ledger is per person and nothing says whose a row is: add "
+    )
     assert cause + "--unit person --rows-per-unit 3;" in said
     offered = said.partition("; or --epsilon ")[2].split()[0]
     copy = shutil.copy(ledger, tmp_path / "copy.db")

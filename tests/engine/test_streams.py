@@ -300,7 +300,8 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
     execute_streaming(run, Arrays((X, Y)), key_from_seed(1))
     assert not used.shared()
     assert all(
-        used.of(word) for word in ("noise.py", "sorting.py", "preprocessing.py", "probability_calibration.py")
+        used.of(word)
+        for word in ("noise.py", "sorting.py", "preprocessing.py", "probability_calibration.py")
     ), used.purposes
 
 
