@@ -86,7 +86,8 @@ def test_a_ledger_that_the_library_wrote_is_checked(tmp_path):
         ledger.reserve("d", curve, adjacency="zero-out", run="r" * 64, purpose=name)
     report = check_ledger(tmp_path / "ledger.db")
     assert report.verdict == HOLDS, "\n".join(report.lines)
-    assert len(report.lines) == 5
+    assert len(report.lines) == 5 and "entries of 3 releases, tied; head" in report.lines[0]
+    assert report.lines[1] == "holds: d, release 1: the charge covers its privacy curve"
     # a curve for which no other program knows a bound
     perturbed = described(
         method=li.ObjectivePerturbation(8), steps=400, loss=li.Logistic(ridge=0.05)

@@ -1,6 +1,7 @@
 """``lastiterate ledger``: made once, shown, verified, with exit codes."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +57,11 @@ def test_make_show_verify_cancel(tmp_path: Path) -> None:
         f"a [bold] purpose  epsilon {spent} at delta 1e-05" in shown
         and "no model  " + token in shown
     )
-    assert "budget: epsilon 3 at delta 1e-05; spent: " in " ".join(shown.split())
+    mu, words = Ledger(file).total().filter.total().curve.mu, " ".join(shown.split())
+    share = math.ceil(2500 / mu**2) / 100
+    assert f"budget: epsilon 3 at delta 1e-05; spent: {share:g} %, which is" in words
+    assert f"%, which is epsilon {spent} at delta 1e-05 if no release's cost was chosen" in words
+    assert "at the budget's delta 1e-05 (a card may state epsilon at another):" in shown
     rest = Allowance.of(Ledger(file).total())
     fits = " ".join(shown.split()).partition("fits with epsilon up to ")[2].split()[0]
     mu = budget(float(fits), 1e-5)

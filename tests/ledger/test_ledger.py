@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.curves.curve import EpsDelta
+from lastiterate.curves.curve import EpsDelta, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
+from lastiterate.ledger.budget import Total
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.quote import together
 
@@ -71,6 +72,35 @@ def test_a_total_is_stated_at_the_delta_of_its_budget(
     words = shown.removeprefix("budget: ").removesuffix("; spent: 0 %").split()
     assert words[::2] == ["epsilon", "at", words[4]] and words[3] == "delta"
     assert Ledger(file).total().filter.total().epsilon(float(words[4])) <= float(words[1])
+
+
+def check_spent(total: Total) -> None:
+    """Check the stated epsilon of the charges against one that is computed here."""
+    words = together(total).partition("is epsilon ")[2].split()
+    stated, delta = float(words[0]), float(words[3])
+    curve = WithFailure(Gdp((total.spent[0] * 2**-40) ** 0.5), total.spent[1] * 2**-100)
+    assert curve.epsilon(delta) <= stated <= 1.001 * curve.epsilon(delta)
+
+
+def test_what_is_spent_is_rounded_up_and_agrees_with_what_is_left(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="row", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-6))
+    shares = {0.5: "50 %", 0.4984: "99.84 %", 0.00155: "more than 99.99 %"}
+    for square, share in shares.items():
+        curve = Gdp(square**0.5 * (1 - 1e-9))
+        ledger.reserve("d", curve, adjacency="zero-out", run="r" * 64, purpose="p")
+        assert f"; spent: {share}, which is epsilon " in together(ledger.total("d"))
+        check_spent(ledger.total("d"))
+    ledger.add("f", unit="row", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-6))
+    ledger.reserve("f", EpsDelta(0.1, 5e-7), adjacency="zero-out", run="r" * 64, purpose="p")
+    assert ledger.total("f").spent[1] > 0
+    check_spent(ledger.total("f"))
+    whole = RenyiFilter.of(3.0, 1e-5, (4.0, 8.0))
+    ledger.add("r", unit="row", adjacency="zero-out", filter=whole)
+    ledger.reserve("r", Gdp(0.3), adjacency="zero-out", run="r" * 64, purpose="p")
+    said = together(ledger.total("r")).partition("is epsilon ")[2].split()[0]
+    orders = Rdp(orders=(4.0, 8.0), values=(0.18, 0.36))
+    assert orders.epsilon(1e-5) <= float(said) <= 1.001 * orders.epsilon(1e-5)
 
 
 def test_a_total_beyond_every_epsilon_says_so(tmp_path: Path) -> None:

@@ -69,9 +69,8 @@ def test_no_secret_is_said_to_lower_the_price(batching):
         li.Run(**RUN | {"batching": batching}, loss=li.Logistic()), epsilon=2.0, delta=1e-4
     )
     assert explain_gain(li.account(found.run), 1e-4) == (
-        "correlated-gdp charges epsilon 2: every step counts in full, and all iterates could be "
-        "published at that "
-        "price"
+        "correlated-gdp charges epsilon 2: every step counts in full, as if all iterates were "
+        "published; certified is the release of the final model alone"
     )
 
 

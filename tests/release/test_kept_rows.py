@@ -21,6 +21,7 @@ from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load, verify
 from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.release.units import UnitLoss, Units, select_unit_rows, units_as_records
+from lastiterate.run.probability_calibration import AssumedSlope
 from lastiterate.torch import PerUnit
 
 SCHEMA = Schema((Ignore("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y")
@@ -225,14 +226,18 @@ def test_the_card_says_how_many_rows_are_used_or_how_to_protect_persons(
 
     from lastiterate.cli.tables import show_model
 
+    less = "made less extreme by a fixed public factor, 0."
     order = TrainingRequest(
         data=written(tmp_path / "a.csv", 10),
         schema=Schema((Id("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y"),
         budget=Budget(1.0, 1e-5),
         units=units,
     )
-    show_model(Console(width=200), fit_file(replace(order, **more)), "m")
+    found = fit_file(replace(order, **more))
+    show_model(Console(width=200), found, "m")
     said = " ".join(capsys.readouterr().out.split())
+    assert (less in said) == isinstance(found.model.run.probability_calibration, AssumedSlope)
+    assert ("a rare class may never be predicted" in said) == ("report_accuracy" not in more)
     assert words in said and (units is None or "1010" not in said)
     assert ("rows used" in said) == (units is not None)
     assert "if no unit has more rows" not in said, "train bounds them"

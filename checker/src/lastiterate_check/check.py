@@ -356,7 +356,7 @@ def check_ledger(path: Path) -> Report:
             if fields["state"] not in FOLLOWS.get(line["state"], ()):
                 raise BadInput(f"event {place}: a release that is {line['state']} cannot follow so")
             line["state"] = fields["state"]
-    report.lines.append(f"chain: {len(rows)} events, each tied to all before it; head {before}")
+    report.lines.append(f"chain: {len(rows)} entries of {len(lines)} releases, tied; head {before}")
     given = sorted(tuple(x[name] for name in names.split(", ")) for x in lines.values())
     if sorted(stored) != given:
         raise BadInput("releases: are not those that the events give")
@@ -380,8 +380,8 @@ def check_budget(report: Report, name: str, limit: Body, charged: list[Body]) ->
         spent = [a + b for a, b in zip(spent, costs, strict=True)]
         curve = parse(line["curve"], "curve", math.inf)
         paid = any(is_paid(x, *map(float, costs)) for x in stated_curves(curve))
-        words = f"the charge {'pays' if paid else 'is not shown to pay'} for its {curve['type']}"
-        report.say(HOLDS if paid else NOT_COVERED, f"{name}, line {line['number']}: {words}")
+        words = f"the charge {'covers' if paid else 'is not shown to cover'} its privacy curve"
+        report.say(HOLDS if paid else NOT_COVERED, f"{name}, release {line['number']}: {words}")
     square = Fraction(limit["mu"]) ** 2
     within = spent[0] <= square and spent[1] <= Fraction(limit["failure"])
     share = float(spent[0] / square)

@@ -263,7 +263,7 @@ class Run:
         if bound is None:
             return stated
         slack = SLACK if bound.evidence in ("ENFORCED", "PROVED") else 0.0
-        why = f"{'2 L' if self.moved == 2 else 'L'}, L = {bound.value:g}: {bound.why}"
+        why = f"one record's part, {self.moved:g} x {bound.value:g} and rounding: {bound.why}"
         derived = Fact(self.moved * bound.value * (1 + slack), bound.evidence, why)
         return derived if stated is None else min(derived, stated, key=by_foundation)
 

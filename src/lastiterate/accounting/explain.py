@@ -262,9 +262,8 @@ def explain_gain(certificate: Guarantee, delta: float) -> str:
     ):
         who = "composition" if best.theorem.name == COMPOSITION else best.theorem.name
         return (
-            f"{who} charges epsilon {charged}: every step counts in full, and all iterates could "
-            f"be published at "
-            "that price"
+            f"{who} charges epsilon {charged}: every step counts in full, as if all iterates were "
+            "published; certified is the release of the final model alone"
         )
     composed = composition_epsilon(certificate, delta)
     says = (

@@ -166,6 +166,13 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         if delta is not None:
             shares = f"{Allowance.of(total).describe_rest(delta)} ({shares})"
         console.print(f"  left: {shares}", highlight=False, markup=False)
+        if total.releases and delta is not None:
+            console.print(
+                f"  charged, at the budget's delta {delta:g} (a card may state epsilon at another):",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
         for release in total.releases:
             charged = "" if delta is None else f"  {_describe_charge(release, delta)}"
             model = "no model" if release.model is None else f"model {release.model[:12]}"

@@ -322,12 +322,34 @@ def _text_rows(model: Any) -> list[tuple[str, str]]:
     return [("text", escape(said))]
 
 
+def _hint_rare_classes(result: TrainResult) -> list[tuple[str, str]]:
+    """That nothing shows whether a rare class is predicted, where labels are by every default and
+    no score is known; all of it is public.
+    """
+    order, model = result.order, result.model
+    if model.form != "linear" or measure(model) != "accuracy" or getattr(model, "accuracies", ()):
+        return []
+    if order.class_weight is not None or order.threshold is not None:
+        return []
+    counted = "" if order.stream else " or --report-accuracy"
+    two = model.schema is not None and len(model.schema.classes) == 2
+    return [
+        (
+            "rare classes",
+            "accuracy was not measured, and a rare class may never be predicted: --test FILE "
+            f"--test-is-public{counted} shows it; --class-weight{' or --threshold' * two} helps",
+        )
+    ]
+
+
 def _class_rows(result: TrainResult) -> list[tuple[str, str]]:
     """What accuracy on public data has to be compared with, and what helps where one class is
     nearly all of them.
     """
     scores, order = result.scores, result.order
-    if scores is None or scores.largest_class is None:
+    if scores is None:
+        return _hint_rare_classes(result)
+    if scores.largest_class is None:
         return []
     rows: list[tuple[str, str]] = []
     if scores.auroc is not None:
@@ -415,7 +437,7 @@ def _probabilities(run: Run, schema: Schema | None) -> list[tuple[str, str]]:
         case None:
             said = "not calibrated: they rank records, and nothing more"
         case AssumedSlope(slope):
-            said = f"scaled by {slope:g}, a public factor: too few records to measure"
+            said = f"made less extreme by a fixed public factor, {slope:g}: measuring it takes more records"
         case Calibration():
             said = f"calibrated by {run.probability_calibration.rounds} noisy rounds, which are part of the guarantee"
     if weighs_classes(run):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import final
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.tradeoff_summary import bound_right_guesses
-from lastiterate.curves.composition import curve_from_dict
+from lastiterate.curves.composition import WithFailure, curve_from_dict
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger.budget import (
     Release,
     Total,
 )
-from lastiterate.ledger.filters import Filter, GaussianFilter
+from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Filter, GaussianFilter
 from lastiterate.ledger.store import Ledger
 
 MOST_OTHERS = 20
@@ -169,13 +173,44 @@ def charged_epsilon(release: Release, delta: float) -> float:
     return curve_from_dict(json.loads(release.curve)).epsilon(delta)
 
 
+def _describe_spent(total: Total) -> str:
+    """The spent share of the budget, and the epsilon of all charges together; both rounded up.
+
+    **Guarantee:** the epsilon is stated for costs that did not depend on earlier results, since
+    otherwise only the budget is a bound (docs/theorems/privacy-filters).
+    """
+    pairs = zip(total.spent, total.filter.budget, strict=True)
+    spent = max(Fraction(part, whole) if whole else Fraction(0) for part, whole in pairs)
+    share = math.ceil(10000 * spent) / 100
+    said = f"{share:g} %" if share < 100 or spent >= 1 else "more than 99.99 %"
+    delta = budget_delta(total.filter)
+    if spent == 0 or delta is None:
+        return said
+    epsilon = _spent_curve(total).epsilon(delta)
+    known = format_rounded_up(epsilon) if math.isfinite(epsilon) else "infinite"
+    return (
+        f"{said}, which is epsilon {known} at delta {delta:g} if no release's cost was chosen by an "
+        "earlier result"
+    )
+
+
+def _spent_curve(total: Total) -> Curve:
+    """What charges that were fixed beforehand hold together, rounded up."""
+    if isinstance(total.filter, GaussianFilter):
+        square, failed = total.spent
+        mu, failure = math.sqrt(square * UNIT), float(failed * FAILURE_UNIT)
+        up = 1 + 1e-12
+        return WithFailure(Gdp(mu * up), failure * up) if failure else Gdp(mu * up)
+    values = tuple(math.nextafter(float(cost * UNIT), math.inf) for cost in total.spent)
+    return Rdp(orders=total.filter.orders, values=values)
+
+
 def together(total: Total) -> str:
     """Return the budget of all releases of a data set together and its spent part, in words.
 
     It is for single rows where lines are not known to protect a unit.
     """
-    spent = math.ceil(100 * (1 - min(total.left)) - 1e-9)
-    within = f"{_state_total(total.filter)}; spent: {spent} %"
+    within = f"{_state_total(total.filter)}; spent: {_describe_spent(total)}"
     if not total.unproven:
         return f"budget: {within}"
     listed = ", ".join(map(str, total.unproven))
