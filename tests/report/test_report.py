@@ -584,6 +584,21 @@ def test_what_is_no_audit_is_refused(folders, tmp_path, audit):
         read(folders / "good", audit=tmp_path / "a.json")
 
 
+def test_what_an_audit_left_out_is_a_list_of_texts(folders, tmp_path):
+    whole = json.loads((folders / "refuted" / "audit.json").read_text())
+    (tmp_path / "a.json").write_text(json.dumps(whole | {"upper": None, "not_executed": []}))
+    assert read(folders / "good", audit=tmp_path / "a.json").audit["upper"] is None
+    for wrong in (
+        {"not_executed": "rows"},
+        {"not_attacked": [1]},
+        {"upper": "0.1"},
+        {"upper_whole": True},
+    ):
+        (tmp_path / "a.json").write_text(json.dumps(whole | wrong))
+        with pytest.raises(InputError, match="must be what lastiterate audit --json printed"):
+            read(folders / "good", audit=tmp_path / "a.json")
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_stay_texts(text):
     made = markup.tag("p", text, title=text)
