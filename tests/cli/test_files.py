@@ -234,9 +234,9 @@ UNIT = ("--unit", "id", "--rows-per-unit", 2)
         ({}, ("--classes", "no,maybe", "--target", "sick"), 1, ("another label in record 2",)),
         (
             {"sick": {9: "perhaps"}},
-            ("--classes", "no,yes,record 3", "--target", "sick", *UNIT),
+            ("--classes", "no,yes,in record 3;", "--target", "sick", *UNIT),
             1,
-            ("the classes no, yes, record 3, and has another label in record 10; ",),
+            ("the classes no, yes, in record 3;, and has another label in record 10; ",),
         ),
         ({"age": None}, (), 1, ("misses the column 'age' of the schema",)),
         ({}, ("--rows-per-unit", 2), 2, ("--rows-per-unit needs the column",)),
