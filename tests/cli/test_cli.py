@@ -69,7 +69,9 @@ def model(table):
     assert code == 0 and "epsilon 4" in out and "replace-one" in out
     said = " ".join(out.replace("│", " ").split())
     assert "every step counts in full, as if all iterates were published; certified is" in said
-    assert "iterates, gradients, noise, seed stay secret" in said and "could be published" not in said
+    assert (
+        "iterates, gradients, noise, seed stay secret" in said and "could be published" not in said
+    )
     hint = "accuracy was not measured, and a rare class may never be predicted: --test FILE"
     shows = "--test-is-public or --report-accuracy shows it; --class-weight or --threshold helps"
     assert f"rare classes {hint} {shows}" in said

@@ -263,7 +263,13 @@ def check_command(asked: ReadFile) -> None:
             raise
         faults = [error]
     said = f"{asked.data} does not fit the schema:" if faults else f"{asked.data} fits the schema."
-    console.print(said, highlight=False, markup=False, style="bold red" if faults else None)
+    console.print(
+        said,
+        highlight=False,
+        markup=False,
+        style="bold red" if faults else None,
+        soft_wrap=True,  # a path is one word
+    )
     for fault in faults:
         console.print(f"- {fault}", highlight=False, markup=False, soft_wrap=True)
     if faults:

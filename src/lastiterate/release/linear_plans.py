@@ -24,7 +24,6 @@ from lastiterate.planning.task import budget as worth
 from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size
-from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.noisy_counts import NoisyCount
 from lastiterate.run.run import Run
 
@@ -142,13 +141,13 @@ def plan_for_units(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = _describe_multiplier(plan_run(alone, drawn, shared).certificate.run)
+            other = _describe_noise(plan_run(alone, drawn, shared).certificate.run)
     except (InputError, NotCertified):
         other = ""
     run = planned.certificate.run
     warnings.warn(
         f"report_accuracy={order.report_accuracy:g} makes each row a record: {run.n} rows are "
-        f"trained on, charged as groups of {run.rows_per_unit}{_describe_multiplier(run)}. Without "
+        f"trained on, charged as groups of {run.rows_per_unit}{_describe_noise(run)}. Without "
         f"it the records are the {drawn.n} units, each with all of its rows{other}. Leave it out "
         f"and score on a public file, or use rows_per_unit=1",
         BudgetWarning,
@@ -157,12 +156,9 @@ def plan_for_units(
     return planned
 
 
-def _describe_multiplier(run: Run) -> str:
-    """The noise multiplier of a run as the end of a clause; empty where it has none."""
-    noise = run.noise
-    if not isinstance(noise, NoiseMultiplier | Correlated):
-        return ""
-    return f", with noise multiplier {noise.z:.4g}"
+def _describe_noise(run: Run) -> str:
+    """The noise of a run as the end of a clause; empty where its words say nothing."""
+    return f", with {run.noise.words}" if run.noise.words else ""
 
 
 def warn_of_noise(choice: Choice | None) -> None:
