@@ -224,8 +224,8 @@ def test_the_conversion():
 
 def test_no_other_file_converts():
     """Outside ``adjacency.py`` nothing compares an adjacency, and so nothing can disagree with it:
-    but for two subjects of certificates, which ask whether it is their own, and audits, which are
-    to disagree where it is wrong."""
+    but for two subjects of certificates, which ask whether it is their own, a page, which asks
+    whether a ledger counts by it too, and audits, which are to disagree where it is wrong."""
     source = Path(li.__file__).parent
     compared = re.compile(
         r"""adjacency\s*(==|!=|in)|(==|!=)\s*["'](zero-out|replace-one|add-remove)"""
@@ -243,4 +243,5 @@ def test_no_other_file_converts():
         'audit/canaries.py: return run.adjacency == "replace-one"',
         'cli/verify.py: if neighbours != "replace-one" and other is not None:',
         "planning/plan_request.py: if self.adjacency in run.batching.adjacencies",
+        'report/page_parts.py: same = quote.adjacency == subject.body["adjacency"]',
     ]

@@ -184,7 +184,7 @@ def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
 
 def test_one_that_writes_later_with_torch_is_refused_by_torch(executed_at_every_step):
     module = Reader(lambda own: own.calls > 60 and own.query.base.bias.data.mul_(1.5))
-    with pytest.raises(InputError, match=r"raises an error there; look for .* written in place"):
+    with pytest.raises(InputError, match=r"raises an error there; .* look for .* written in place"):
         trained(module, run=LONG)
 
 
