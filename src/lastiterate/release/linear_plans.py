@@ -158,7 +158,8 @@ def plan_for_units(
 
 def _describe_noise(run: Run) -> str:
     """The noise of a run as the end of a clause; empty where its words say nothing."""
-    return f", with {run.noise.words}" if run.noise.words else ""
+    said = "" if run.noise is None else run.noise.words
+    return f", with {said}" if said else ""
 
 
 def warn_of_noise(choice: Choice | None) -> None:
