@@ -208,6 +208,19 @@ def test_images_become_scattering_coefficients(shape: tuple[int, ...], tmp_path:
         assert li.verify(tmp_path / "altered.onnx").holds == holds
 
 
+@pytest.mark.parametrize("more", [{}, {"norm": 3.0}, {"features": ["curves"], "shape": [2, 3]}])
+def test_arrays_are_read_as_they_are(more: dict[str, Any], tmp_path: Path) -> None:
+    array = {"low": -4.0, "high": 4.0} | {k: v for k, v in more.items() if k != "features"}
+    facts = {"target": "y", "classes": ["a", "b", "c"], "array": array}
+    schema = Schema.from_dict(facts | {"features": more.get("features", [])})
+    values = RNG.normal(size=(ROWS, 6)).astype(np.float32) * 2
+    rows = SchemaTransformer(schema).fit_transform(values)
+    model = make_model(rows, np.arange(ROWS) % 3, schema)
+    found = score(written(model, tmp_path), x=values)
+    assert found["label"].tolist() == model.predict(rows).tolist()
+    np.testing.assert_allclose(found["probabilities"], model.probabilities(rows), atol=1e-6)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], list[Any], list[int]]] = {
     "missing number": ({"kind": "number", "low": 0, "high": 9}, [1.0, np.nan], [1]),
     "number outside": (

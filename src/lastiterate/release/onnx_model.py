@@ -62,7 +62,8 @@ def build_graph(model: FittedLinear) -> GraphProto:
         rows = graph.input("x", SINGLE, width)
         graph.refused.append((rows - rows).is_nan().any())  # infinity less itself is no number
     else:
-        rows = encode(graph, schema)
+        flat = schema.array is not None and schema.array.shape is None  # and without maps
+        rows = encode(graph, schema, (width,) if flat else None)
     for part, released in zip(run.preprocessing, model.released.released, strict=False):
         rows = prepare_rows(rows, part, released, width)
         width += part.added
