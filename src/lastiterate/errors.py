@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 
 
@@ -120,3 +121,9 @@ class NotCertified(ValueError):
     ...     print("clip" in str(error))
     True
     """
+
+
+def first_line(error: Exception, most: int = 120) -> str:
+    """Return the first line of a message, cut between words; the error's name where it has none."""
+    lines = str(error).split("\n")
+    return textwrap.shorten(lines[0], most, placeholder=" ...") or type(error).__name__

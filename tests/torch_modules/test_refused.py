@@ -426,3 +426,22 @@ def test_dropout_inside_of_attention_is_refused_by_its_place():
     assert "\"Attention at '1'\"; dropout is fused into its attention: set the prob" in said
     for model in (dense(Attention(0.0)), dense(Attention(0.5)).eval()):
         li.train(RUN, (X, Y), model=model, loss=functional.cross_entropy)
+
+
+@pytest.mark.parametrize(
+    "raised", [RuntimeError, ValueError("\nsecond line")], ids=["none", "late"]
+)
+def test_a_loss_that_raises_without_a_message_is_refused_by_the_error_s_name(raised):
+    """Modules and networks alike; the first line of nothing is an error of its own."""
+
+    def loss(*_):
+        raise raised
+
+    name = raised.__name__ if isinstance(raised, type) else type(raised).__name__
+    run, x, y = li.Run(n=50, steps=2, step_size=0.1, clip=1.0), np.ones((50, 3)), np.ones(50)
+    for records, model in (
+        ((torch.ones(50, 3), torch.ones(50)), torch.nn.Linear(3, 1)),
+        ((x, y), {"w": np.zeros(3)}),
+    ):
+        with pytest.raises(InputError, match=rf"loss must take .* got '{name}'"):
+            li.train(run, records, model=model, loss=loss, epsilon=1.0, delta=1e-4)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.tracing import ALLOWED, STATEFUL, constants, equations, fingerprint
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.run.run import Run
 from lastiterate.run.updates import Memory, PostProcessing, UpdateRule
 
@@ -221,7 +221,7 @@ def _check_programs(rule: OptimizerRule) -> None:
         raise InputError(
             "optimizer",
             "must make a step of gradients, its own state and parameters alone",
-            str(error).splitlines()[0][:120],
+            first_line(error),
             "line searches, LBFGS and schedules that follow the loss look at the data again",
         ) from None
     added, *state = programs[1].out_avals

@@ -18,7 +18,7 @@ from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, dependence
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key, Number, encrypt, parts, stream
 from lastiterate.engine.tracing import as_function, check_operations, constants, program
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.run.run import MOST_COPIES, Run
 
 # Keys of records: random bits that follow from a record's index and the step, and from nothing else
@@ -184,7 +184,7 @@ def check_loss(
         raise InputError(
             "loss",
             "must take the parameters and one record (without a batch axis)",
-            str(error).splitlines()[0][:120],
+            first_line(error),
             "put the halves of a module together with equinox.combine first" if half else "",
         ) from None
     except NameError as error:
@@ -194,7 +194,7 @@ def check_loss(
             "loss",
             "must treat every record alone, and this one asks for an axis over records, as batch "
             "normalisation does",
-            str(error).splitlines()[0][:80],
+            first_line(error, 80),
             "use group normalisation",
         ) from None
     if (
@@ -298,7 +298,7 @@ def _gradient(
         raise InputError(
             "loss",
             "must be made of operations of which JAX has gradients, of many records at once",
-            str(error).splitlines()[0][:120],
+            first_line(error),
             "compute that part in another way",
         ) from None
     _check_moved(closed, form)
@@ -438,7 +438,7 @@ def _check_augment(run: Run, augment: Augment, record: tuple[Any, ...]) -> None:
         raise InputError(
             "augment",
             "must take a key and one record (without a batch axis)",
-            str(error).splitlines()[0][:120],
+            first_line(error),
             "draw with jax.random under that key",
         ) from None
     if not same:

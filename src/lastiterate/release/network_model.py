@@ -18,7 +18,7 @@ from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import asks_for_key
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import ProvenanceRecord
@@ -299,7 +299,7 @@ class FittedNetwork(ReleasedModel):
                 raise InputError(
                     "x",
                     "must hold records that the forward pass takes",
-                    str(error).splitlines()[0][:120],
+                    first_line(error),
                     "of records (x, y) give x" if whole else "",
                 ) from None
         try:
@@ -308,7 +308,7 @@ class FittedNetwork(ReleasedModel):
             raise InputError(
                 "forward",
                 "is needed where the parameters do not answer by themselves",
-                str(error).splitlines()[0][:120],
+                first_line(error),
                 "of half a module give lambda half, record: equinox.combine(half, rest)(record)",
             ) from None
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """What torchvision's networks were trained with; public numbers."""
@@ -60,7 +60,7 @@ def backbone_of(name: str, weights: Path | None) -> Backbone:
         return Backbone(torch.jit.load(str(path), map_location="cpu").eval())
     except RuntimeError as error:
         raise InputError(
-            "backbone", "must be a TorchScript file", name, str(error).splitlines()[0][:100]
+            "backbone", "must be a TorchScript file", name, first_line(error, 100)
         ) from None
 
 
@@ -76,7 +76,7 @@ def _library(name: str) -> Any:
             "backbone",
             f"needs a {name} that fits the torch that is installed",
             name,
-            str(error).splitlines()[0][:100],
+            first_line(error, 100),
         ) from None
 
 
@@ -98,7 +98,7 @@ def _load_state(network: torch.nn.Module, weights: Path) -> None:
             "weights",
             "must be a file of the backbone's whole state",
             str(weights),
-            str(error).splitlines()[0][:100],
+            first_line(error, 100),
         ) from None
 
 

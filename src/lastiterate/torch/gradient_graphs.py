@@ -15,12 +15,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, ZERO
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.torch.gradient_sums import PerRecord, full_precision, pretend_compiling
 from lastiterate.torch.parameters import State
 from lastiterate.torch.record_gradients import (
     draw_parameters,
-    first_line,
     make_synthetic_records,
     normal,
 )

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 from lastiterate.engine.linear_gradients import batches_move, hidden_state
 from lastiterate.engine.optimizers import is_coupled
 from lastiterate.engine.record_loss import blame_augmentation, check_classes
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
@@ -28,7 +28,7 @@ from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, resolve_layers
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.randomness import Augment, DrawnRecords, drops
-from lastiterate.torch.record_gradients import first_line, make_synthetic_records, normal
+from lastiterate.torch.record_gradients import make_synthetic_records, normal
 from lastiterate.torch.records import (
     blank,
     check_items,

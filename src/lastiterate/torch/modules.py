@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
 from lastiterate.torch.gradient_sums import (
@@ -38,7 +38,6 @@ from lastiterate.torch.randomness import KeyedDropout, drops
 from lastiterate.torch.record_gradients import (
     check_alone,
     constant_gradients,
-    first_line,
     make_synthetic_records,
     normal,
 )

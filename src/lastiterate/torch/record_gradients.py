@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, first_line
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
 from lastiterate.torch.gradient_sums import PerRecord, cast_records
 from lastiterate.torch.layers import Padded
@@ -361,8 +360,3 @@ def constant_gradients(
         return list_remaining(theta.device.type == "cpu")  # elsewhere a bad index ends the process
     except (RuntimeError, IndexError):  # some integer must be 0
         return list_remaining(False)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of torch's message: about synthetic records, so that it shows none."""
-    return textwrap.shorten(str(error).splitlines()[0], 120, placeholder=" ...")
