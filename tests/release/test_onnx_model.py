@@ -365,8 +365,16 @@ def alter_operators(model: Any) -> None:
     model.opset_import[0].version = 21
 
 
+def alter_twice(model: Any) -> None:
+    """A second epsilon, which some readers show and others do not."""
+    model.metadata_props.insert(
+        0, onnx.StringStringEntryProto(key="lastiterate.epsilon", value="0.1")
+    )
+
+
 ALTERED: dict[str, tuple[Any, str]] = {
     "weight": (alter_weight, "the graph is not the one"),
+    "two epsilons": (alter_twice, "two entries of one name"),
     "operator": (alter_operator, "the graph is not the one"),
     "operators": (alter_operators, "the graph is not the one"),
     "node": (alter_node, "the graph is not the one"),
@@ -386,6 +394,15 @@ def test_an_altered_file_does_not_verify(
     checked = li.verify(tmp_path / "model.onnx")
     assert not checked.holds
     assert any(problem in found for found in checked.problems)
+
+
+def test_entries_of_others_are_named(release: Path, tmp_path: Path) -> None:
+    model = onnx.load(release / "model.onnx")
+    model.metadata_props.append(onnx.StringStringEntryProto(key="epsilon", value="0.1"))
+    onnx.save(model, tmp_path / "model.onnx")
+    checked = li.verify(tmp_path / "model.onnx")
+    assert checked.holds
+    assert checked.uncovered == ("the metadata's epsilon and manifest_sha256",)
 
 
 def test_a_strange_file_is_refused(tmp_path: Path) -> None:

@@ -191,11 +191,8 @@ def verify_onnx(path: Path) -> CheckResult:
     found = ModelProto()
     try:
         found.ParseFromString(limits.content(path, "model", limits.FOLDER))
-        texts = {
-            one.key.removeprefix(PREFIX): one.value
-            for one in found.metadata_props
-            if one.key.startswith(PREFIX)
-        }
+        entries = [(one.key, one.value) for one in found.metadata_props]
+        texts = {key.removeprefix(PREFIX): text for key, text in entries if key.startswith(PREFIX)}
         files = {name: texts[name].encode() for name in FILES}
         files[folders.WEIGHTS] = base64.b64decode(texts[folders.WEIGHTS], validate=True)
     except (KeyError, ValueError, DecodeError):
@@ -217,6 +214,8 @@ def verify_onnx(path: Path) -> CheckResult:
         for name, text in _facts(files).items()
         if texts.get(name) != text
     ]
+    if len(dict(entries)) < len(entries):  # readers differ in which of the two they show
+        problems.append("the metadata have two entries of one name")
     assert isinstance(model, FittedLinear)
     other = found.producer_version != __version__
     found.ClearField("metadata_props")  # nothing else may differ: operators follow from the rest
@@ -227,7 +226,8 @@ def verify_onnx(path: Path) -> CheckResult:
             "the graph is not the one of the certified model"
             + f", as version {__version__} writes it" * other
         )
-    notes = sorted(set(texts) - set(files) - set(_facts(files)))
+    strange = {key for key, _ in entries if not key.startswith(PREFIX)}
+    notes = sorted(set(texts) - set(files) - set(_facts(files)) | strange)
     uncovered = (f"the metadata's {' and '.join(notes)}",) if notes else ()
     return replace(checked, problems=tuple(problems), uncovered=(*checked.uncovered, *uncovered))
 
