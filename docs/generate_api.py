@@ -100,6 +100,11 @@ PAGES = {
         ("lastiterate.data",),
     ),
     "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
+    "plug-ins": (
+        "Plug-ins",
+        "Let theorems, batchings, feature maps and readers of other packages take part.",
+        ("lastiterate.plugins",),
+    ),
 }
 """Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix
 wins."""

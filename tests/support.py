@@ -1,5 +1,6 @@
 """What many tests do in the same way: call the command line, import a script, refuse for nothing."""
 
+import importlib
 import importlib.util
 import sys
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from lastiterate import plugins
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -47,3 +49,27 @@ def load_script(path):
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def install_plugin(folder, monkeypatch, package, points, module):
+    """Lay a package with entry points on the path, as an installation does: ``points`` by group,
+    ``module`` its source, called like the package."""
+    name = package.replace("-", "_")
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [
+        line
+        for group, listed in points.items()
+        for line in (
+            f"[lastiterate.{group}]",
+            *(f"{key} = {value}" for key, value in listed.items()),
+        )
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (folder / f"{name}.py").write_text(module)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(plugins, "_loaded", {})
+    plugins.find_installed.cache_clear()
+    importlib.invalidate_caches()

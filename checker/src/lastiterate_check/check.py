@@ -193,6 +193,8 @@ def check(stored: Any, delta: float | None = None) -> Report:
         report.say(HOLDS, "nothing is stated: epsilon is null")
         return report
     epsilon = stated_number(stored, "epsilon")
+    for part in stored.get("plugins", []):
+        report.lines.append(f"{part['kind']} {part['name']}: by {part['by']}, not reviewed")
     described = stored.get("run", stored.get("exact_run", stored))
     if described.get("adjacency", "zero-out") != stored.get("adjacency"):
         raise BadInput("adjacency: must be that of the run")

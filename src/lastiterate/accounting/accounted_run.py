@@ -18,12 +18,20 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve, Exchanged, Grouped
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
+from lastiterate.plugins import Outside
 from lastiterate.run.adjacency import convertible, one_by_one
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left
-from lastiterate.theorems.theorem import Applies, Fails, Theorem, Violated, match
+from lastiterate.theorems.theorem import (
+    Applies,
+    Fails,
+    Theorem,
+    Violated,
+    list_built_in,
+    match,
+)
 
 
 def upper_theorems() -> tuple[Theorem, ...]:
@@ -66,7 +74,12 @@ class AccountedRun(OneRun):
                 "must be one that lastiterate wrote, with a proper 'at_least'",
                 evidence,
             )
-        accounted = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
+        asked = {part["name"] for part in stored.get("plugins", ()) if part["kind"] == "theorem"}
+        accounted = cls(
+            Run.from_dict(stored.get("run")),
+            Evidence[evidence],
+            (*list_built_in(), *(TABLE[name] for name in sorted(asked))),
+        )
         today = stored.get("library") == f"lastiterate {__version__}"
         if today or not isinstance(listed, list):
             return accounted
@@ -78,7 +91,7 @@ class AccountedRun(OneRun):
 
     def with_lower_bounds(self) -> Self:
         """The same run by every lower bound of the table, where it was read by a part of it."""
-        others = (theorem for theorem in _all() if theorem.kind in ("lower", "exact"))
+        others = (theorem for theorem in list_built_in() if theorem.kind in ("lower", "exact"))
         missing = tuple(theorem for theorem in others if theorem not in self.theorems)
         return replace(self, theorems=self.theorems + missing) if missing else self
 
@@ -92,7 +105,20 @@ class AccountedRun(OneRun):
         return {"at_least": self.min_evidence.name}
 
     def fresh(self) -> Self:
-        return type(self)(self.run, self.min_evidence)
+        return type(self)(self.run, self.min_evidence, self._list_asked())
+
+    def _list_asked(self) -> tuple[Theorem, ...]:
+        """Every theorem of this project, and those of plug-ins that were asked before."""
+        return (*list_built_in(), *(theorem for theorem in self.theorems if theorem.origin))
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        """The plug-ins whose theorems apply: one that fails changes nothing."""
+        return tuple(
+            Outside("theorems", verdict.theorem.name, verdict.theorem.origin)
+            for verdict in self.verdicts
+            if verdict.theorem.origin and isinstance(verdict.result, Applies)
+        )
 
     @property
     def min_evidence(self) -> Evidence:
@@ -197,7 +223,8 @@ class AccountedRun(OneRun):
             self.run.adjacency, adjacency
         ):
             return None
-        return AccountedRun(replace(self.run, adjacency=adjacency), self.min_evidence)  # pyright: ignore[reportArgumentType]
+        other = replace(self.run, adjacency=adjacency)  # pyright: ignore[reportArgumentType]
+        return AccountedRun(other, self.min_evidence, self._list_asked())
 
     def replace_one_epsilon(self, delta: float) -> float:
         """By converted constants; from zero-out by removing one record and adding one."""

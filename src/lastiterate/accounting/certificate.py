@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar, final
 
+from lastiterate import plugins
 from lastiterate.accounting import document, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun
 from lastiterate.accounting.certificate_subject import (
@@ -126,6 +127,8 @@ class Certificate(Guarantee):
             Certificate of the written subject.
         """
         entry = entry_of(stored)
+        if "plugins" in stored:
+            plugins.check_named(stored["plugins"])
         if entry not in SUBJECTS:
             import_module(LATE[entry])
         return cls(SUBJECTS[entry].read(stored), unit=_unit_of(stored))
@@ -165,6 +168,7 @@ class Certificate(Guarantee):
             unit=fresh.unit,
             rows=described["rows"],
             protects=name_protected(described),
+            plugins=tuple(part.words for part in fresh.subject.outside),
         )
 
     @classmethod

@@ -15,6 +15,7 @@ from lastiterate.accounting.extra_charges import list_extra_charges
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
+from lastiterate.plugins import Outside
 from lastiterate.run.facts import Evidence, weakest
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
@@ -357,6 +358,11 @@ class CertificateSubject(ABC):
         """The curve of one of the ``verdicts``, made coarser that many times; ``InputError`` where
         it has none."""
         raise InputError("theorem", f"says nothing about a {self.word}", verdict.theorem.name)
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        """The plug-ins that contributed to it, which its certificate names."""
+        return ()
 
     @property
     def condition(self) -> str:

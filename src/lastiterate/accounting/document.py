@@ -85,6 +85,7 @@ def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     check_delta(delta)
     guarantee.check_lower_bounds(delta)
     subject = guarantee.subject
+    outside = subject.outside
     return {
         "epsilon": finite(guarantee.epsilon(delta)),
         "delta": delta,
@@ -93,7 +94,7 @@ def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
         **(_by_theorems(guarantee, delta) if guarantee.verdicts else {}),
         subject.entry: subject.description(),
         "caveats": list(guarantee.all_caveats()),
-    }
+    } | ({"plugins": [part.to_dict() for part in outside]} if outside else {})
 
 
 def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
@@ -103,9 +104,21 @@ def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
         "theorem": None if best is None else best.theorem.name,
         "evidence": None if best is None or best.evidence is None else best.evidence.name,
         "verdicts": sorted(
-            rows(guarantee, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)
+            _rows_to_write(guarantee, delta),
+            key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0),
         ),
     }
+
+
+def _rows_to_write(guarantee: Guarantee, delta: float) -> list[dict[str, Any]]:
+    """Rows of verdicts; a plug-in's theorem that does not apply leaves none, so that nobody needs
+    the plug-in to derive them again."""
+    told = rows(guarantee, delta)
+    return [
+        row
+        for row, verdict in zip(told, guarantee.verdicts, strict=True)
+        if row["applies"] or not verdict.theorem.origin
+    ]
 
 
 def derive_fields(guarantee: Guarantee, delta: float) -> dict[str, Any]:

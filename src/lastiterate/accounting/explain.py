@@ -15,6 +15,7 @@ from lastiterate.accounting.certificate_subject import (
 from lastiterate.accounting.guarantee import Guarantee, rows
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
+from lastiterate.plugins import mark
 from lastiterate.run.adjacency import says_exchanges
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Violated, check_method, group_by_reason
@@ -27,6 +28,8 @@ def headline(certificate: Guarantee, delta: float) -> str:
         return f"no theorem certifies this run.\nNearest is {said}" if said else NOTHING
     best = certificate.best(delta)
     by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
+    if best is not None and best.theorem.mark:
+        by += f" ({best.theorem.mark})"
     epsilon, other = certificate.epsilon(delta), certificate.replace_one_epsilon(delta)
     known = format_rounded_up(other) if math.isfinite(other) else "unknown"
     exchanged = "" if other == epsilon else f"; replace-one {known}"
@@ -104,10 +107,16 @@ def _others(certificate: Guarantee, delta: float) -> list[str]:
     if not others:
         return []
     shown = [
-        f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_format_charge(row)}"
+        f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts{_by(row)}): "
+        f"{_format_charge(row)}"
         for row in sorted(others, key=_by_epsilon)
     ]
     return ["Other theorems that apply:" if best is not None else "Theorems that apply:", *shown]
+
+
+def _by(row: dict[str, Any]) -> str:
+    """The mark of a plug-in's theorem."""
+    return f", {mark(row['by'])}" if "by" in row else ""
 
 
 def _by_epsilon(row: dict[str, Any]) -> float:
@@ -153,7 +162,10 @@ def render_html(certificate: Guarantee) -> Markup:
     listed = sorted((row for row in rows(certificate, delta) if row["applies"]), key=_by_epsilon)
     theorems = table(
         [
-            (f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _format_charge(row))
+            (
+                f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()}{_by(row)})",
+                _format_charge(row),
+            )
             for row in listed
         ]
     )

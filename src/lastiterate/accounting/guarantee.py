@@ -163,8 +163,8 @@ class Guarantee:
         Returns
         -------
         Verdict or None
-            Verdict; between equal ones the theorem with the fewest assumptions. ``None`` where no
-            theorem certifies.
+            Verdict; between equal ones a theorem of this project, with the fewest assumptions.
+            ``None`` where no theorem certifies.
         """
         pairs = (
             [
@@ -176,7 +176,11 @@ class Guarantee:
         )
         least = min((epsilon for epsilon, _ in pairs), default=math.inf)
         near = [verdict for epsilon, verdict in pairs if epsilon <= least * (1 + ROUNDING)]
-        return min(near, key=lambda verdict: len(verdict.theorem.assumptions), default=None)
+        return min(
+            near,
+            key=lambda one: (bool(one.theorem.origin), len(one.theorem.assumptions)),
+            default=None,
+        )
 
     def best_curve(self, delta: float) -> Curve | None:
         """Return the curve of the smallest epsilon at ``delta``.
@@ -337,8 +341,13 @@ class Guarantee:
             f"theorem {best.theorem.name} certifies epsilon {self.epsilon(delta):.6g} at delta "
             f"{delta:g}, yet theorem {witness} shows that a loss of this class leaks at least "
             f"{leaked:.6g}: one of the two is false, so nothing is certified. Report the run to "
-            "the project, or to the author of the theorem that you registered."
+            f"{self._responsible(best.theorem.name, witness)}."
         )
+
+    def _responsible(self, *names: str) -> str:
+        """Say who answers for theorems that contradict one another."""
+        outside = [origin for name in names if (origin := self.verdict(name).theorem.origin)]
+        return f"the author of {outside[0]}" if outside else "the project"
 
     def with_adjacency(self, adjacency: str) -> Self | None:
         """Return the guarantee under another adjacency.
@@ -400,9 +409,10 @@ class Guarantee:
         Returns
         -------
         tuple of str
-            Caveats of the executor, and those that follow from the subject.
+            Marks of plug-ins, caveats of the executor, and those that follow from the subject.
         """
-        return tuple(dict.fromkeys((*self.caveats, *self.subject.caveats)))
+        marks = (part.words for part in self.subject.outside)
+        return tuple(dict.fromkeys((*marks, *self.caveats, *self.subject.caveats)))
 
     def describe(self) -> dict[str, object]:
         """Return a JSON-ready description of the subject, whose hash a ledger holds.
@@ -439,6 +449,8 @@ def _row(certificate: Guarantee, verdict: Verdict, delta: float) -> dict[str, An
         "evidence": None,
         "reasons": list(verdict.reasons),
     }
+    if verdict.theorem.origin:
+        row["by"] = verdict.theorem.origin
     if isinstance(verdict.result, Applies):
         bound = verdict.result.bound
         known = bound if isinstance(bound, LowerBound) else certificate.curve(verdict)

@@ -22,7 +22,7 @@ from lastiterate.run import serialization
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.run import Run
 from lastiterate.run.validation import positive
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, list_built_in
 
 SECRET = (
     "how many candidates were trained, their scores and models, and how long it took must stay "
@@ -144,8 +144,8 @@ class Selection(CertificateSubject):
 
     @cached_property
     def accounted(self) -> tuple[AccountedRun, ...]:
-        """Return the guarantee of every candidate alone."""
-        return tuple(AccountedRun(run) for run in self.candidates)
+        """Return the guarantee of every candidate alone, by theorems of this project."""
+        return tuple(AccountedRun(run, theorems=list_built_in()) for run in self.candidates)
 
     def all_curves(self) -> tuple[Curve, ...]:
         """All of it as one curve."""

@@ -163,7 +163,8 @@ class CheckResult:
 
     ``adjacency``, ``epsilon_replace_one``, ``unit`` (its name, or ""), ``rows`` (the most of one
     unit) and ``protects`` (the unit in a few words) say what epsilon is about. ``unsigned``: those
-    of the problems that are about the signature.
+    of the problems that are about the signature. ``plugins``: the marks of what came from outside
+    this project.
     """
 
     problems: tuple[str, ...]
@@ -178,6 +179,7 @@ class CheckResult:
     rows: int = 1
     protects: str = ""
     unsigned: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lastiterate import plugins
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
@@ -283,6 +284,13 @@ def theorems_command(
         return
     if name is None:
         theorems(console, TABLE)
+        for words in plugins.describe_unused("theorems"):
+            console.print(
+                f"not asked: {words} (--allow-plugins)",
+                style="dim",
+                highlight=False,
+                markup=False,
+            )
         console.print(
             "lastiterate theorems NAME: formula, assumptions and source in full", style="dim"
         )
@@ -316,7 +324,7 @@ def theorem_to_json(entry: Theorem) -> dict[str, Any]:
         "assumptions": [assumption.needs for assumption in entry.assumptions],
         "remark": entry.remark,
         "citation": entry.citation,
-    }
+    } | ({"by": entry.origin} if entry.origin else {})
 
 
 def theorem_rows(table: Mapping[str, Theorem]) -> tuple[list[str], list[list[object]]]:
@@ -325,7 +333,7 @@ def theorem_rows(table: Mapping[str, Theorem]) -> tuple[list[str], list[list[obj
         [
             entry.name,
             entry.kind,
-            entry.title,
+            f"{entry.title} ({entry.mark})" if entry.origin else entry.title,
             "; ".join(a.needs for a in entry.assumptions),
             entry.citation,
         ]
@@ -336,7 +344,8 @@ def theorem_rows(table: Mapping[str, Theorem]) -> tuple[list[str], list[list[obj
 def theorems(console: Console, table: Mapping[str, Theorem]) -> None:
     """The theorems, each with its kind and its whole statement below the name."""
     for one in table.values():
-        console.print(f"{one.name} ({one.kind})", highlight=False, markup=False)
+        by = f", {one.mark}" if one.origin else ""
+        console.print(f"{one.name} ({one.kind}{by})", highlight=False, markup=False)
         title = textwrap.fill(
             " ".join(one.title.split()), console.width - 4, break_on_hyphens=False
         )
@@ -347,6 +356,10 @@ def theorem(console: Console, entry: Theorem) -> None:
     """One theorem in full."""
     title, text = entry.title, entry.text
     console.print(f"[bold]{entry.name}[/bold] ({entry.kind})\n\n{escape(title)}\n", highlight=False)
+    if entry.origin:
+        console.print(
+            f"Provided {entry.mark}.\n", style="bold yellow", highlight=False, markup=False
+        )
     console.print(f"  {entry.formula}\n", highlight=False, markup=False)
     for paragraph in text.split("\n\n"):
         console.print(" ".join(paragraph.split()) + "\n", highlight=False, markup=False)
@@ -377,7 +390,8 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
             if lower and epsilon is not None
             else format_rounded_up(epsilon)
         )
-        table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
+        rests = row["evidence"].lower() + (f", {plugins.mark(row['by'])}" if "by" in row else "")
+        table.add_row(row["theorem"], row["kind"], shown, rests)
     return table
 
 

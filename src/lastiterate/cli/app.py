@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.text import Text
 from typer.models import ArgumentInfo
 
-from lastiterate import __version__, interrupts
+from lastiterate import __version__, interrupts, plugins
 from lastiterate.atomic_files import SHARED, is_taken, write_file
 from lastiterate.cli.help import OrderedCommands
 from lastiterate.cli.run_flags import (
@@ -71,6 +71,7 @@ VALUES = {
     "header=True": "--header yes",
     "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
+    "lastiterate.allow_plugins()": "--allow-plugins",
 } | {
     f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
     for name, flag, kinds in (
@@ -226,6 +227,11 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    allow_plugins: Annotated[
+        bool,
+        typer.Option("--allow-plugins", help="let other packages' theorems, readers ... take part"),
+    ] = False,
     _: Annotated[
         bool,
         typer.Option(
@@ -234,6 +240,8 @@ def options(
     ] = False,
 ) -> None:
     """Train under differential privacy and release only the final model."""
+    if allow_plugins:
+        context.with_resource(plugins.allow_plugins())
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:

@@ -87,6 +87,8 @@ ACCOUNTING = {
 OPTIONS = {"train": TRAINING, "tune": TRAINING, "account": ACCOUNTING, "calibrate": ACCOUNTING}
 
 
+ANYWHERE = "--allow-plugins"
+"""The option of all commands that people write behind the command, too."""
 HIDDEN = {"--passes"}
 """Old names of options, which help leaves out."""
 METAVARS = {"path": "PATH", "float": "X", "int": "N"}
@@ -127,6 +129,14 @@ class OrderedCommands(PlainGroup):
             assert own is not None
             own.rich_help_panel = "Output"
         return command
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Parse the words of the command line; ``--allow-plugins`` may be anywhere before ``--``."""
+        end = args.index("--") if "--" in args else len(args)
+        if ANYWHERE in args[:end]:
+            kept = [word for word in args[:end] if word != ANYWHERE]
+            args = [ANYWHERE, *kept, *args[end:]]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: typer.Context) -> list[str]:
         """The names of all commands, in the order of ``COMMANDS``."""

@@ -68,7 +68,8 @@ def verify_command(
                     "uncovered": list(checked.uncovered),
                     "page_checked": page,
                 }
-                | ({"limit": checked.limit} if checked.limit else {}),
+                | ({"limit": checked.limit} if checked.limit else {})
+                | ({"plugins": list(checked.plugins)} if checked.plugins else {}),
                 indent=2,
             )
         )
@@ -99,6 +100,10 @@ def verify_command(
         for what in checked.uncovered:
             console.print(
                 f"not covered: {what}.", style="bold yellow", highlight=False, markup=False
+            )
+        for part in checked.plugins:
+            console.print(
+                f"from outside: {part}.", style="bold yellow", highlight=False, markup=False
             )
         if checked.condition:
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)

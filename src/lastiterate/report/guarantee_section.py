@@ -546,7 +546,9 @@ def summary(subject: ReportSource) -> Markup:
     body, stated = subject.body, subject.body["stated"]
     rows: list[tuple[str, object]] = []
     if body.get("theorem"):
-        rows.append(("certified by", [f"{body['theorem']}: {TABLE[body['theorem']].citation}"]))
+        named = TABLE[body["theorem"]]
+        outside = f" ({named.mark})" if named.origin else ""
+        rows.append(("certified by", [f"{named.name}{outside}: {named.citation}"]))
     if stated["mu"] is not None:
         least = stated["mu"]["for_delta_of_at_least"]
         exact = (

@@ -25,11 +25,13 @@ from lastiterate.theorems.theorem import (
     Applies,
     Fails,
     Theorem,
+    close_table,
     find_theorem,
     match,
     register,
 )
 
+close_table()
 FAMILY_FILES = (
     composition,
     langevin,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import copyreg
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Literal
+from typing import Literal, final
 
+from lastiterate import plugins
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
@@ -64,7 +64,8 @@ class Theorem:
     for pages. ``bound`` is called only where all assumptions hold; it returns a ``LowerBound`` for
     ``lower`` theorems and a ``Curve`` for all others. ``example``: a run on which all assumptions
     hold, for its picture, its page and its tests. ``remark``: one sentence for those who choose a
-    run.
+    run. ``origin``: the package and version that provides it as a plug-in, "" for those of this
+    project.
 
     **Guarantee:** a theorem names its methods (``Assumption.of_method``): it says nothing of a
     method that it does not know.
@@ -81,6 +82,12 @@ class Theorem:
     bound: Callable[[Run], Curve | LowerBound]
     example: Run
     remark: str = ""
+    origin: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Say who provides it, where nobody of this project has reviewed it; else ""."""
+        return plugins.mark(self.origin) if self.origin else ""
 
     @property
     def title(self) -> str:
@@ -130,20 +137,85 @@ def gibbs_example(run: Run) -> Run:
 # The table.
 
 _REGISTERED: dict[str, Theorem] = {}
-TABLE: Mapping[str, Theorem] = MappingProxyType(_REGISTERED)
-"""Every registered theorem by name, in the order of registration."""
+_closed = False
+
+
+@final
+class TheoremTable(Mapping[str, Theorem]):
+    """Every theorem by name: those of this project in the order of registration, then those of
+    plug-ins, where they are allowed."""
+
+    def __getitem__(self, name: str) -> Theorem:
+        if name in _REGISTERED:
+            return _REGISTERED[name]
+        theorem = plugins.find("theorems", name, _accept)
+        if theorem is None:
+            raise KeyError(name)
+        return theorem
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*_REGISTERED, *plugins.find_all("theorems", _accept)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+TABLE: Mapping[str, Theorem] = TheoremTable()
+
+
+def list_built_in() -> tuple[Theorem, ...]:
+    """Return the theorems of this project, whatever plug-ins are allowed."""
+    return tuple(_REGISTERED.values())
 
 
 def register(theorem: Theorem) -> Theorem:
-    """Add ``theorem`` to the table and return it; a name is taken once."""
+    """Add a theorem of this project to the table and return it; a name is taken once.
+
+    **Guarantee:** a theorem of anybody else enters the table as a plug-in, which is marked.
+    """
+    if _closed:
+        raise InputError(
+            "theorem",
+            "must come from this project, and a plug-in offers its own by an entry point",
+            theorem.name,
+            "docs/guides/plug-ins shows how",
+        )
     if theorem.name in _REGISTERED:
         raise InputError("theorem", "must have a name that no other theorem has", theorem.name)
     _REGISTERED[theorem.name] = theorem
     return theorem
 
 
+def close_table() -> None:
+    """Refuse whatever is registered from now on: the families of this project are complete."""
+    global _closed
+    _closed = True
+
+
+def _accept(name: str, value: object, package: str) -> Theorem:
+    """Return the theorem of a plug-in, marked with its package."""
+    if type(value) is not Theorem:
+        raise InputError("entry point", "must name a lastiterate.theorems.Theorem", value)
+    if value.name != name:
+        raise InputError("entry point", f"must be called {value.name}, as its theorem is", name)
+    if name in _REGISTERED:
+        raise InputError("theorem", "must have a name that no theorem of this project has", name)
+    return replace(value, origin=package)
+
+
 def find_theorem(name: str) -> Theorem:
     """Return the theorem called ``name``, or raise an error that lists the names."""
+    if (
+        name not in _REGISTERED
+        and not plugins.are_allowed()
+        and name in plugins.find_installed("theorems")
+    ):
+        raise InputError(
+            "theorem",
+            "must be one of this project's until plug-ins are allowed",
+            name,
+            "let their code run: lastiterate.allow_plugins()",
+        )
     check_choice("theorem", name, TABLE)
     return TABLE[name]
 
