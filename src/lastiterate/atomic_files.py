@@ -12,7 +12,7 @@ import glob
 import os
 import secrets
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -125,16 +125,17 @@ def sync_folder(folder: Path) -> None:
             raise
 
 
-@contextmanager
-def whole_folder(path: Path) -> Generator[Path]:
-    """Give a folder to write files into that gets the name ``path`` once all of them are on disk;
-    it replaces none."""
+def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of files, by their paths within it, for everybody who may read its parent; it
+    gets its name once all of them are on disk, and replaces none."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}{UNFINISHED}")
     interrupts.unfinished.add(draft)
     with interrupts.later():
         try:
             draft.mkdir(parents=True)
-            yield draft
+            for name, content in files.items():
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                write_file(draft / name, content, new=True, mode=SHARED)
             sync_folder(draft)
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate import interrupts
-from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
+from lastiterate.atomic_files import SHARED, is_taken, write_file, write_folder
 from lastiterate.cli.app import (
     Delta,
     Out,
@@ -56,7 +56,7 @@ def export_command(
         typer.Option(
             "--to",
             "--format",
-            help="onnx, huggingface, nist ...; list shows all",
+            help="onnx, mlflow, nist ...; list shows all",
             callback=list_on_request(list_formats),
             is_eager=True,
         ),
@@ -72,8 +72,8 @@ def export_command(
 ) -> None:
     """Write the release as ONNX, a model card or another form.
 
-    A text goes to standard output, or to --out; onnx needs a file there, and sacro and huggingface
-    the name of a new folder.
+    A text goes to standard output, or to --out; onnx needs a file there, and mlflow, huggingface
+    and sacro the name of a new folder.
     """
     from lastiterate.report.exports import ALL_FORMATS, MODEL_FORMATS, export_files
     from lastiterate.report.subject import read
@@ -107,9 +107,7 @@ def export_command(
         raise InputError("out", "must not exist yet", str(out), "choose another name")
     with interrupts.later():
         if len(made) > 1:
-            with whole_folder(out) as folder:
-                for name, content in made.items():
-                    write_file(folder / name, content, new=True, mode=SHARED)
+            write_folder(out, made)
         else:
             write_file(out, next(iter(made.values())), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")

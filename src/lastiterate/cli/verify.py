@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @app.command("verify")
 @reports_errors
 def verify_command(
-    path: Annotated[Path, typer.Argument(help="a model folder, an ONNX file, or a certificate")],
+    path: Annotated[
+        Path, typer.Argument(help="model folder, ONNX file, MLflow model or certificate")
+    ],
     key: Annotated[
         Path | None,
         typer.Option("--key", help="require the signature of this public key"),

@@ -319,6 +319,14 @@ class Schema:
                 strange[0] if strange else None,
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state of pickles and skops files: its description, and no objects."""
+        return {"described": self.to_dict(), "unsized": self.unsized}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(vars(Schema.from_dict(state["described"])))
+        vars(self)["unsized"] = tuple(state["unsized"])
+
     def __repr__(self) -> str:
         what = (
             f"{len(self.columns)} columns"

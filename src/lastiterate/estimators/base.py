@@ -507,6 +507,11 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                 validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state of pickles and skops files: the released model, without the other plans."""
+        state = cast("dict[str, Any]", super().__getstate__())
+        return state | ({"choice_": None} if "choice_" in state else {})
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = (

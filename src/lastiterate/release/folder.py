@@ -171,7 +171,7 @@ except ImportError:  # Windows
     fcntl = None
 
 
-WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
+FILES = WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
 FORMAT = 3
 HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
@@ -393,6 +393,18 @@ def read(folder: str | Path) -> StoredModel:
         raise InputError(CERTIFICATE, "must be a JSON object", type(certificate).__name__)
     hashes = {WEIGHTS: sha256(weights), MODEL: sha256(text)}
     return StoredModel(path, model, weights, certificate, hashes, written.decode())
+
+
+def state_privacy(certificate: Mapping[str, Any]) -> dict[str, str]:
+    """Epsilon, delta, neighbours and unit of a certificate as texts, for programs that read a
+    model's metadata alone."""
+    unit = certificate.get("unit") or "one record"
+    return {
+        "epsilon": json.dumps(certificate["epsilon"]),
+        "delta": json.dumps(certificate["delta"]),
+        "adjacency": str(certificate[entry_of(certificate)].get("adjacency", "")),
+        "unit": unit if isinstance(unit, str) else json.dumps(unit),
+    }
 
 
 def _weights(path: Path) -> bytes:

@@ -31,7 +31,7 @@ from lastiterate.release.noisy_accuracy import (
     count_of,
     noisy_numbers,
 )
-from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.released_model import SelfContainedModel
 from lastiterate.release.score_meaning import (
     Answers,
     Labels,
@@ -51,7 +51,7 @@ from lastiterate.run.validation import check_kept
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedLinear(ReleasedModel):
+class FittedLinear(SelfContainedModel):
     """A linear model: weights (k, d + 1), what its private preparation released, what its scores
     mean, and what noisy counts of its run say."""
 

@@ -18,6 +18,9 @@ from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
 
+MLMODEL = "MLmodel"
+"""The file of an MLflow model that describes it."""
+
 
 def load(folder: str | Path, like: object = None) -> ReleasedModel:
     """Read a model from a folder that ``save`` or ``lastiterate train`` wrote.
@@ -87,8 +90,8 @@ def verify(
     Parameters
     ----------
     path : path
-        Model folder, an ONNX file that ``lastiterate export`` wrote, or a single certificate; for
-        the latter no model is read.
+        Model folder, an ONNX file or an MLflow model that ``lastiterate export`` wrote, or a single
+        certificate; for the latter no model is read.
     key : path, optional
         Public key that must have signed the folder.
     chain : iterable of path, default ()
@@ -134,6 +137,15 @@ def verify(
     place = folders.to_path(path, "path")
     if place.suffix == ".onnx" and place.is_file() and key is None and not chain:
         return import_module("lastiterate.release.onnx_model").verify_onnx(place)
+    if (place / MLMODEL).is_file():
+        if key is not None or chain:
+            raise InputError(
+                "key",
+                "is for a model folder",
+                str(place),
+                f"name the one within: {place / 'model'}",
+            )
+        return import_module("lastiterate.release.mlflow_model").verify_mlflow(place)
     if not place.is_dir():
         if key is not None or chain:
             raise InputError(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lastiterate import __version__, limits
-from lastiterate.accounting.certificate import entry_of
 from lastiterate.accounting.verification import CheckResult
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset
@@ -43,13 +41,12 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto  # pyright: ignore
 
 PREFIX = "lastiterate."
-FILES = (folders.WEIGHTS, folders.MODEL, folders.CERTIFICATE)
 
 
-def build_graph(model: FittedLinear) -> GraphProto:
+def build_graph(model: FittedLinear, precision: np.dtype[Any] = SINGLE) -> GraphProto:
     """The calculation of ``model.predict``: an input (N, 1) for every column that the schema uses,
-    or ``x`` (N, d) for an array; outputs ``label`` and ``probabilities``, or ``prediction``, and
-    ``refused``."""
+    or ``x`` (N, d) of a ``precision`` for an array; outputs ``label`` and ``probabilities``, or
+    ``prediction``, and ``refused``."""
     from onnx import helper  # pyright: ignore
 
     run, weights = model.run, model.released.weights
@@ -59,7 +56,7 @@ def build_graph(model: FittedLinear) -> GraphProto:
     graph = Graph(names)
     width = weights.shape[1] - 1 - columns(run.preprocessing, 0)
     if schema is None:
-        rows = graph.input("x", SINGLE, width)
+        rows = graph.input("x", precision, width).to(SINGLE)
         graph.refused.append((rows - rows).is_nan().any())  # infinity less itself is no number
     else:
         flat = schema.array is not None and schema.array.shape is None  # and without maps
@@ -154,7 +151,9 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
         raise InputError(
             "model", "must be a linear one", model.form, "write networks with their own library"
         )
-    files = {name: limits.content(Path(folder, name), name, limits.FOLDER) for name in FILES}
+    files = {
+        name: limits.content(Path(folder, name), name, limits.FOLDER) for name in folders.FILES
+    }
     made = build_model(model)
     texts = _facts(files) | {
         folders.WEIGHTS: base64.b64encode(files[folders.WEIGHTS]).decode(),
@@ -171,15 +170,8 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
 
 def _facts(files: Mapping[str, bytes]) -> dict[str, str]:
     """What the certificate says, for programs that read a model's metadata alone."""
-    certificate = serialization.loads(files[folders.CERTIFICATE], folders.CERTIFICATE)
-    subject = certificate[entry_of(certificate)]
-    unit = certificate.get("unit") or "one record"
-    return {
-        "epsilon": json.dumps(certificate["epsilon"]),
-        "delta": json.dumps(certificate["delta"]),
-        "adjacency": str(subject.get("adjacency", "")),
-        "unit": unit if isinstance(unit, str) else json.dumps(unit),
-    }
+    text = files[folders.CERTIFICATE]
+    return folders.state_privacy(serialization.loads(text, folders.CERTIFICATE))
 
 
 def verify_onnx(path: Path) -> CheckResult:
@@ -193,7 +185,7 @@ def verify_onnx(path: Path) -> CheckResult:
         found.ParseFromString(limits.content(path, "model", limits.FOLDER))
         entries = [(one.key, one.value) for one in found.metadata_props]
         texts = {key.removeprefix(PREFIX): text for key, text in entries if key.startswith(PREFIX)}
-        files = {name: texts[name].encode() for name in FILES}
+        files = {name: texts[name].encode() for name in folders.FILES}
         files[folders.WEIGHTS] = base64.b64decode(texts[folders.WEIGHTS], validate=True)
     except (KeyError, ValueError, DecodeError):
         raise InputError(

@@ -25,7 +25,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.release.folder import StoredModel
-from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.released_model import SelfContainedModel
 from lastiterate.release.score_meaning import Range, Scores, as_json, check_answers, from_json
 from lastiterate.release.signatures import SYSTEM, ProvenanceRecord
 from lastiterate.release.training_request import TrainingRequest
@@ -36,7 +36,7 @@ GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedSample(ReleasedModel):
+class FittedSample(SelfContainedModel):
     """One sample of theta, shape (d,), from the posterior of ``problem``.
 
     ``column``: rows are scaled down to this norm and get a constant column (``None``: they are used

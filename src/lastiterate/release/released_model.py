@@ -14,7 +14,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.verification import check_statement
-from lastiterate.atomic_files import SHARED, is_taken, write_file
+from lastiterate.atomic_files import SHARED, is_taken, write_file, write_folder
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
@@ -119,6 +119,24 @@ class ReleasedModel(ABC):
         write_file(where, content, new=True, mode=SHARED)
         return where
 
+    def to_mlflow(self, folder: str | Path) -> Path:
+        """Write an MLflow model that predicts as the model does and holds its release.
+
+        ``lastiterate.verify`` reads it. Errors: a folder that exists, and models that are not
+        linear.
+        """
+        make = import_module("lastiterate.release.mlflow_model").to_mlflow
+        where = folders.free(folder)
+        with tempfile.TemporaryDirectory() as parent:
+            files = make(self.save(Path(parent, "model")))
+        write_folder(where, files)
+        return where
+
+    def log_to_mlflow(self, name: str, **options: Any) -> Any:
+        """Log the MLflow model to the active run, with epsilon, delta, neighbours and unit as tags
+        of the run and of the model; ``options``: more of ``mlflow.pyfunc.log_model``."""
+        return import_module("lastiterate.release.mlflow_model").log_to_mlflow(self, name, options)
+
     saying = RenamedAttribute("with_statement")
 
     def with_statement(self, statement: dict[str, Any]) -> Self:
@@ -127,3 +145,24 @@ class ReleasedModel(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"
+
+
+class SelfContainedModel(ReleasedModel):
+    """A released model whose folder says all of it, so that a pickle needs no more."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The files of its folder: a pickle or a skops file holds those, and no code."""
+        with tempfile.TemporaryDirectory() as parent:
+            where = self.save(Path(parent, "model"))
+            return {"files": {file.name: file.read_bytes() for file in sorted(where.iterdir())}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read the files again, which refuses what does not fit its certificate."""
+        load = import_module("lastiterate.release.loading").load
+        with tempfile.TemporaryDirectory() as parent:
+            for name in folders.FILES:
+                Path(parent, name).write_bytes(state["files"][name])
+            loaded = load(parent)
+        if type(loaded) is not type(self):
+            raise InputError("model", f"must be a {self.kind} one", loaded.kind)
+        vars(self).update(vars(loaded))

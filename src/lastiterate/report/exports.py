@@ -469,8 +469,16 @@ def hub_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     return files | {MANIFEST: format_manifest(files)}
 
 
+def mlflow_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
+    """A folder for MLflow: a python function with signature and example, the release within."""
+    from lastiterate.release.mlflow_model import to_mlflow
+
+    return to_mlflow(folder)
+
+
 MODEL_FORMATS: dict[str, Callable[[ReportSource, Path], dict[str, bytes]]] = {
     "onnx": onnx_file,
+    "mlflow": mlflow_folder,
     "huggingface": hub_folder,
 }
 """Formats that hold the model itself."""
