@@ -41,7 +41,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	@$(PIP) 'torch==2.13.0' && $(PIP) -c constraints.txt opacus transformers peft \
+	@$(PIP) 'torch==2.13.0' && $(PIP) -c constraints.txt opacus transformers peft onnxscript \
 	  || echo "no torch for this Python here: its tests are skipped"
 	$(PIP) -c constraints.txt -e '.[test]'
 	touch $@

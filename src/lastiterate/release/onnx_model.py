@@ -19,6 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
 from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.onnx_graph import (
     BATCH,
     BOOL,
@@ -143,18 +144,25 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
 
     Errors: models of other kinds, and those whose features ONNX cannot calculate (hashed words).
     """
-    _check_library()
-    from onnx import checker, helper  # pyright: ignore
-
+    check_library()
     model = loading.load(folder)
     if not isinstance(model, FittedLinear):
         raise InputError(
-            "model", "must be a linear one", model.form, "write networks with their own library"
+            "model",
+            "must be a linear one",
+            model.form,
+            "of a PyTorch module write in Python: model.to_onnx(FILE, x), x being public records",
         )
+    return seal(build_model(model), folder, notes)
+
+
+def seal(made: ModelProto, folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes:
+    """Put the release of a folder into the metadata of an ONNX model, and return the file."""
+    from onnx import checker, helper  # pyright: ignore
+
     files = {
         name: limits.content(Path(folder, name), name, limits.FOLDER) for name in folders.FILES
     }
-    made = build_model(model)
     texts = _facts(files) | {
         folders.WEIGHTS: base64.b64encode(files[folders.WEIGHTS]).decode(),
         folders.MODEL: files[folders.MODEL].decode(),
@@ -175,8 +183,11 @@ def _facts(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def verify_onnx(path: Path) -> CheckResult:
-    """Verify the release in an ONNX file, and that its graph is the one of the certified model."""
-    _check_library()
+    """Verify the release in an ONNX file, and that its graph is the one of the certified model.
+
+    The nodes of a PyTorch module come from its code: of those only the weights are compared.
+    """
+    check_library()
     from google.protobuf.message import DecodeError  # pyright: ignore
     from onnx import ModelProto  # pyright: ignore
 
@@ -200,7 +211,9 @@ def verify_onnx(path: Path) -> CheckResult:
         checked = loading.verify_folder(Path(parent))
         if not checked.holds:
             return checked
-        model = loading.load(parent)
+        stored = folders.read(parent)
+        linear = kind_of(stored.model, stored.certificate).module == FittedLinear.__module__
+        model = loading.load(parent) if linear else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
         for name, text in _facts(files).items()
@@ -208,20 +221,53 @@ def verify_onnx(path: Path) -> CheckResult:
     ]
     if len(dict(entries)) < len(entries):  # readers differ in which of the two they show
         problems.append("the metadata have two entries of one name")
-    assert isinstance(model, FittedLinear)
-    other = found.producer_version != __version__
-    found.ClearField("metadata_props")  # nothing else may differ: operators follow from the rest
-    made = build_model(model)
-    _forgive_rounding(found.graph, made.graph)
-    if _content(found) != _content(made):
-        problems.append(
-            "the graph is not the one of the certified model"
-            + f", as version {__version__} writes it" * other
-        )
+    if isinstance(model, FittedLinear):
+        problems += _compare_graph(found, model)
+        uncovered = list(checked.uncovered)
+    else:
+        problems += _compare_weights(found, stored.tensors())
+        uncovered = [*checked.uncovered, NODES]
     strange = {key for key, _ in entries if not key.startswith(PREFIX)}
     notes = sorted(set(texts) - set(files) - set(_facts(files)) | strange)
-    uncovered = (f"the metadata's {' and '.join(notes)}",) if notes else ()
-    return replace(checked, problems=tuple(problems), uncovered=(*checked.uncovered, *uncovered))
+    uncovered += [f"the metadata's {' and '.join(notes)}"] if notes else []
+    return replace(checked, problems=tuple(problems), uncovered=tuple(uncovered))
+
+
+NODES = (
+    "whether the graph calculates with the certified weights alone: its nodes and other arrays come "
+    "from the module's code"
+)
+
+
+def _compare_weights(found: ModelProto, tensors: Mapping[str, np.ndarray]) -> list[str]:
+    """Which certified arrays are not in the graph under their names, as they are."""
+    from onnx import numpy_helper  # pyright: ignore
+
+    there = {one.name: one for one in found.graph.initializer}
+    changed = [
+        name
+        for name, array in tensors.items()
+        if name not in there
+        or tuple(there[name].dims) != array.shape
+        or not np.array_equal(np.asarray(numpy_helper.to_array(there[name]), array.dtype), array)
+    ]
+    if len(there) < len(found.graph.initializer):
+        return ["the graph has two arrays of one name"]
+    return [f"the array {name} is not the one that was certified" for name in changed]
+
+
+def _compare_graph(found: ModelProto, model: FittedLinear) -> list[str]:
+    """Whether the graph is the one that is made of a linear model: operators follow from it."""
+    other = found.producer_version != __version__
+    found.ClearField("metadata_props")
+    made = build_model(model)
+    _forgive_rounding(found.graph, made.graph)
+    if _content(found) == _content(made):
+        return []
+    return [
+        "the graph is not the one of the certified model"
+        + f", as version {__version__} writes it" * other
+    ]
 
 
 def _forgive_rounding(found: GraphProto, made: GraphProto) -> None:
@@ -242,7 +288,7 @@ def _content(model: ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-def _check_library() -> None:
+def check_library() -> None:
     try:
         import onnx  # noqa: F401  # pyright: ignore
     except ModuleNotFoundError:

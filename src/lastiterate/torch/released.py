@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from lastiterate.torch.module_training import (
     loss_of,
     prepare,
 )
+from lastiterate.torch.onnx_export import write_onnx
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import drops
 from lastiterate.torch.records import (
@@ -269,6 +271,18 @@ class FittedModule(ReleasedModel):
                 "load the folder with like=module, or take an iterate from state",
             )
         return predict_module(self.module, x, self.inputs)
+
+    def to_onnx(self, file: str | Path, x: object = None) -> Path:
+        """Write an ONNX file that answers as the module does in evaluation mode, and carries its
+        release.
+
+        ``x``: two or more public records as ``predict`` takes them, of which only the shapes count;
+        the file takes any number of records. ``lastiterate.verify`` compares the weights in the
+        graph with the certified ones. Errors: no module, no ``x``, and modules that PyTorch cannot
+        write.
+        """
+        module = None if self.run.release == "all" else self.module
+        return write_onnx(self, module, file, x, names=self.state, inputs=self.inputs)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {

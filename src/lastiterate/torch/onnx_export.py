@@ -1,0 +1,108 @@
+"""Released modules as ONNX files that carry their release, by PyTorch's own exporter."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lastiterate.atomic_files import SHARED, is_taken, write_file
+from lastiterate.errors import InputError, first_line
+from lastiterate.release import folder as folders
+from lastiterate.release import onnx_model
+from lastiterate.release.released_model import ReleasedModel
+from lastiterate.torch.records import inputs_of
+
+OPSET = 20
+
+
+def write_onnx(
+    model: ReleasedModel,
+    module: torch.nn.Module | None,
+    file: str | Path,
+    x: object,
+    *,
+    names: Collection[str],
+    inputs: int | None,
+) -> Path:
+    """See ``FittedModule.to_onnx``; ``names``: of the trained arrays, ``inputs``: as in
+    ``FittedModule``."""
+    where = folders.to_path(file, "file")
+    if is_taken(where):
+        raise InputError("file", "must not exist yet", str(where), "choose another name")
+    if module is None:
+        raise InputError(
+            "model", "must be a module with the last iterate", None, "load it with like=module"
+        )
+    if x is None:
+        raise InputError(
+            "x",
+            "is needed: public records, which say what shapes the module takes",
+            None,
+            f"write model.to_onnx({file!r}, torch.zeros(2, ...)) with the shape of a record",
+        )
+    onnx_model.check_library()
+    made = _export(module, inputs_of(x, inputs))
+    missing = sorted(set(names) - {one.name for one in made.graph.initializer})
+    if missing:
+        raise InputError(
+            "model", "must be one whose weights PyTorch writes as they are", missing[0]
+        )
+    with tempfile.TemporaryDirectory() as parent:
+        content = onnx_model.seal(made, model.save(Path(parent, "model")))
+    write_file(where, content, new=True, mode=SHARED)
+    return where
+
+
+def _export(module: torch.nn.Module, inputs: Any) -> Any:
+    """The graph of a module in evaluation mode, for any number of records."""
+    first = next(module.parameters())
+    inputs = tree_map(
+        lambda a: a[:2].to(first.device, first.dtype if a.is_floating_point() else a.dtype), inputs
+    )
+    if min(len(leaf) for leaf in tree_leaves(inputs)) < 2:
+        raise InputError(
+            "x", "must hold two records or more", 1, "one record cannot show which axis is theirs"
+        )
+    records = tree_map(lambda _: {0: torch.export.Dim("records")}, inputs)
+    named = isinstance(inputs, dict)
+    positional = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
+    dynamic = records if named or isinstance(inputs, tuple) else (records,)
+    training = [part for part in module.modules() if part.training]
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    try:
+        logger.setLevel(logging.ERROR)  # it lists libraries that are not installed
+        module.eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                module,
+                positional,
+                kwargs=inputs if named else None,
+                dynamo=True,
+                optimize=False,  # arrays keep their names and values
+                dynamic_shapes=dynamic,
+                opset_version=OPSET,
+                verbose=False,
+            )
+        return program.model_proto
+    except ImportError:
+        raise InputError(
+            "onnxscript", "is needed to write modules", None, "pip install lastiterate[onnx]"
+        ) from None
+    except Exception as error:  # the exporter raises its own kinds, and the module's
+        raise InputError(
+            "model", "must be one that torch.onnx.export writes", first_line(error)[:200]
+        ) from None
+    finally:
+        logger.setLevel(level)
+        for part in training:
+            part.training = True
