@@ -93,9 +93,16 @@ def test_a_page_does_what_it_shows(page, desk):
     if "$ openssl " in PAGES[page] and shutil.which("openssl") is None:
         pytest.skip(f"{page} needs the command openssl")
     for block in blocks(PAGES[page]):
-        assert block.language in ("python", "console", "toml"), (
+        assert block.language in ("python", "console", "toml", "r"), (
             f"{page}: a block of another kind is not executed"
         )
+        if block.language == "r":  # without R: the commands that it calls
+            called = re.findall(r"^lastiterate\((.*)\)$", block.text, re.MULTILINE)
+            assert called
+            for arguments in called:
+                words = ["lastiterate", *re.findall(r'"(.*?)"', arguments)]
+                assert "error:" not in run_command(" ".join(words), desk, page)
+            continue
         if (
             block.language == "toml"
         ):  # a file that the reader saves under the name in its first line
