@@ -21,6 +21,7 @@ from lastiterate.errors import InputError
 from lastiterate.plugins import Outside
 from lastiterate.run.adjacency import convertible, one_by_one
 from lastiterate.run.facts import Evidence
+from lastiterate.run.public_blocks import provider_of
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left
@@ -113,12 +114,14 @@ class AccountedRun(OneRun):
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """The plug-ins whose theorems apply: one that fails changes nothing."""
-        return tuple(
+        """The plug-in of its batching, and those whose theorems apply: one that fails changes
+        nothing."""
+        theorems = tuple(
             Outside("theorems", verdict.theorem.name, verdict.theorem.origin)
             for verdict in self.verdicts
             if verdict.theorem.origin and isinstance(verdict.result, Applies)
         )
+        return (*provider_of(self.run.batching), *theorems)
 
     @property
     def min_evidence(self) -> Evidence:

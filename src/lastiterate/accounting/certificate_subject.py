@@ -18,6 +18,7 @@ from lastiterate.errors import InputError
 from lastiterate.plugins import Outside
 from lastiterate.run.facts import Evidence, weakest
 from lastiterate.run.losses import KnownConstants
+from lastiterate.run.public_blocks import provider_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 
@@ -421,6 +422,10 @@ class OneRun(CertificateSubject):
     @property
     def adjacency(self) -> str:
         return self.run.adjacency
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        return provider_of(self.run.batching)
 
     @property
     def of_the_run(self) -> tuple[str, ...]:

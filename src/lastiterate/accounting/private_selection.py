@@ -18,6 +18,7 @@ from lastiterate.curves.curve import UP, BestOf, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected, WorstOf
 from lastiterate.errors import InputError
+from lastiterate.plugins import Outside
 from lastiterate.run import serialization
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.run import Run
@@ -157,6 +158,10 @@ class Selection(CertificateSubject):
         converted = [one.with_adjacency(adjacency) for one in self.accounted]
         runs = tuple(one.run for one in converted if one is not None and one.certifying)
         return replace(self, candidates=runs) if len(runs) == len(converted) else None
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        return tuple(dict.fromkeys(part for one in self.accounted for part in one.outside))
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.plugins import Outside
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.methods import NoisySGD, RidgeMinimiser, minimiser_of
+from lastiterate.run.public_blocks import provider_of
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
 from lastiterate.run.validation import check_integer
@@ -153,6 +155,13 @@ class Unlearning(CertificateSubject):
             "rows": count,
             "words": f"the {_format_count(count, 'removed record')} together, and nobody else",
         }
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        runs = [part.run for part in self.requests]
+        if isinstance(self.training, Run):
+            runs.insert(0, self.training)
+        return tuple(dict.fromkeys(part for run in runs for part in provider_of(run.batching)))
 
     @property
     def caveats(self) -> tuple[str, ...]:

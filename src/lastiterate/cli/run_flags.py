@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +18,7 @@ from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
+from lastiterate.run.public_blocks import PublicBlocks, describe_provider, find_plugins
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import (
     Constant,
@@ -155,7 +156,7 @@ UPDATES = {kind.word: kind for kind in get_args(Update)}
 _LETTERS = {"size": "B", "rate": "Q"}
 
 
-def form(kind: type[Batching] | type[Update]) -> str:
+def form(kind: type[Batching] | type[PublicBlocks] | type[Update]) -> str:
     """How a part is written: its word and its numbers: ``cyclic:B``."""
     names = ",".join(
         _LETTERS.get(item.name, item.name.upper())
@@ -184,16 +185,21 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
         "float | None": parse_number,
         "str": lambda _, part: part,
     }
-    if any(str(item.type) not in readers for item, _ in zip(of, given, strict=False)):
+    if any(_type_of(item) not in readers for item, _ in zip(of, given, strict=False)):
         raise InputError(
             flag,
-            f"takes at most {sum(str(item.type) in readers for item in of)} entries after {word}",
+            f"takes at most {sum(_type_of(item) in readers for item in of)} entries after {word}",
             text,
             "a JSON file of the run says the others",
         )
     return kinds[word](
-        *(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False))
+        *(readers[_type_of(item)](flag, part) for item, part in zip(of, given, strict=False))
     )
+
+
+def _type_of(item: Field[Any]) -> str:
+    """The name of a field's type, however its module writes annotations."""
+    return item.type.__name__ if isinstance(item.type, type) else str(item.type)
 
 
 def first_words(kind: object) -> str:
@@ -203,7 +209,11 @@ def first_words(kind: object) -> str:
 
 def list_batches() -> dict[str, str]:
     """How batches are written, each with what it is."""
-    return {form(kind): first_words(kind) for kind in BATCHES.values()}
+    own = {form(kind): first_words(kind) for kind in BATCHES.values()}
+    return own | {
+        form(kind): f"{first_words(kind)} ({describe_provider(kind)})"
+        for kind in find_plugins().values()
+    }
 
 
 def list_penalties() -> dict[str, str]:
@@ -214,8 +224,10 @@ def list_penalties() -> dict[str, str]:
 
 
 def parse_batching(text: str) -> Batching:
-    """One of ``BATCH_FORMS``."""
-    return _part("--batch", text, BATCHES, BATCH_FORMS)
+    """One of ``BATCH_FORMS``, or of the forms of plug-ins."""
+    outside = {} if text.partition(":")[0] in BATCHES else find_plugins()
+    forms = BATCH_FORMS + [form(kind) for kind in outside.values()]
+    return _part("--batch", text, BATCHES | outside, forms)
 
 
 def update(text: str | None) -> Update | None:

@@ -353,7 +353,7 @@ def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ..
 
     def arrange_array(values: np.ndarray) -> jax.Array:
         values = np.asarray(values)
-        if plan.slots == count:
+        if plan.slots == count and np.array_equal(slots, np.arange(count)):
             return jnp.asarray(values.reshape(*plan.shape, *values.shape[1:]))
         padded = np.zeros((plan.slots, *values.shape[1:]), values.dtype)
         padded[slots] = values

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -16,6 +17,7 @@ from lastiterate.engine.host_permutation import BatchOrder
 from lastiterate.engine.random import Key, Number
 from lastiterate.run.batching import Drawn
 from lastiterate.run.facts import CHUNK
+from lastiterate.run.public_blocks import PublicBlocks
 
 # How records lie in memory.
 
@@ -51,6 +53,35 @@ class Layout:
     def slot(self, place: Place) -> Place:
         """Return the slot of the record at ``place`` of the order."""
         return place // self.size * (self.chunks * self.rows) + place % self.size
+
+
+@dataclass(frozen=True)
+class CutLayout(Layout):
+    """Blocks that a plug-in cuts from the public order: a record's slot follows from its block."""
+
+    batching: PublicBlocks | None = None
+    n: int = 0
+
+    def slot(self, place: Place) -> Place:
+        assert self.batching is not None
+        return _slots_of_cut(self.batching, self.n, self.chunks * self.rows)[place]
+
+
+@lru_cache(maxsize=8)
+def _slots_of_cut(batching: PublicBlocks, n: int, room: int) -> np.ndarray:
+    """Slots of the records, (n,): ``room`` for each block, in public order within it."""
+    held, sizes = batching.assign_blocks(n), batching.block_sizes(n)
+    order, slots = np.argsort(held, kind="stable"), np.empty(n, np.int64)
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    slots[order] = held[order] * room + np.arange(n) - begins
+    slots.setflags(write=False)
+    return slots
+
+
+def lay_out_cut(batching: PublicBlocks, n: int, most: int) -> Layout:
+    """Blocks of a plug-in's batching, no more than ``most`` of their records in a chunk."""
+    like = lay_out_blocks(n, batching.size, most)
+    return CutLayout(batching.blocks(n), like.size, like.chunks, like.rows, False, batching, n)
 
 
 def lay_out_blocks(n: int, size: int, most: int) -> Layout:

@@ -23,6 +23,7 @@ from lastiterate.engine.sampler_interface import (
     Sampler,
     block_sum,
     lay_out_blocks,
+    lay_out_cut,
     lay_out_rows,
     mask_chunk,
     records_at_once,
@@ -43,6 +44,7 @@ from lastiterate.run.batching import (
     RandomAllocation,
     Reshuffled,
 )
+from lastiterate.run.public_blocks import PublicBlocks
 from lastiterate.run.run import Run
 
 # Every record in one of several secret batches, the same in every pass.
@@ -428,8 +430,13 @@ def layout_of(run: Run, records: int, most: int) -> Layout:
     return lay_out_rows(records) if run.nominal else layout
 
 
-def sampler_of(batching: Batching, n: int, most: int) -> Sampler:
-    """The sampler that draws as ``batching`` says; what is not in the table is refused."""
+def sampler_of(batching: Batching | PublicBlocks, n: int, most: int) -> Sampler:
+    """The sampler that draws as ``batching`` says; what is not in the table is refused.
+
+    **Guarantee:** a plug-in's batching is executed here, by its checked cut.
+    """
+    if isinstance(batching, PublicBlocks):
+        return InOrder(lay_out_cut(batching, n, most))
     if type(batching) not in TABLE:
         raise InputError(
             "batching",

@@ -19,7 +19,7 @@ from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import Array, check_integer, repeat_value
 
 Drawn = Literal["never", "once", "each pass", "each step"]
-Sizes = Literal["equal", "last shorter", "random"]
+Sizes = Literal["equal", "last shorter", "some shorter", "random"]
 Streams = Literal["in order", "cut", "binned", ""]
 Indices = NDArray[np.int64]
 
@@ -28,7 +28,8 @@ class Batches(Checked, ABC):
     """The questions that every batching answers.
 
     ``word``: its name on the command line. ``drawn``: when secret draws happen. ``sizes``: how many
-    records batches hold: as many as the divisor, fewer in the last one of a pass, or any number.
+    records batches hold: as many as the divisor, fewer in the last one or in some of a pass, or any
+    number.
     ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``: whether a
     record's draws are independent of every other record's. ``adjacencies``: the neighbours that it
     is defined for.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from typing import Any, ClassVar, final, get_args
 
+from lastiterate import plugins
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.run import serialization
@@ -36,6 +37,7 @@ from lastiterate.run.preprocessing import (
     check_targets,
 )
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
+from lastiterate.run.public_blocks import find_plugins, is_batching
 from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
@@ -202,7 +204,7 @@ def count_steps(run: RunBase, epochs: object) -> int:
         raise InputError(
             "epochs", f"must be left out where steps = {run.steps} is given", epochs, "give one"
         )
-    if type(run.batching) not in get_args(Batching):
+    if not is_batching(run.batching):
         return 1  # refused by its type
     check_integer("n", run.n)
     count = to_float("epochs", epochs) * run.batching.steps_per_epoch(run.n)
@@ -485,7 +487,7 @@ class Run(RunBase):
         InputError
             If the description is not exactly one run.
         """
-        run = serialization.decode(data, "run", _CLASSES)
+        run = serialization.decode(data, "run", _classes_for(data))
         if type(run) is not Run:
             raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
         return run
@@ -540,6 +542,23 @@ rename_arguments(
     update="optimizer",
     calibration="probability_calibration",
 )
+
+
+def _classes_for(data: object) -> Mapping[str, type]:
+    """Return the classes of a description by name; a plug-in's batching too, if it is named."""
+    batching = data.get("batching") if serialization.is_object(data) else None
+    name = batching.get("type") if serialization.is_object(batching) else None
+    if not isinstance(name, str) or name in _CLASSES:
+        return _CLASSES
+    outside = {kind.__name__: kind for kind in find_plugins().values()}
+    if name not in outside and plugins.find_installed("batchings"):
+        raise InputError(
+            "run.batching",
+            'has an unknown "type"',
+            name,
+            "where a plug-in provides it, let its code run: lastiterate.allow_plugins()",
+        )
+    return _CLASSES | outside
 
 
 def check_described(run: Any) -> None:

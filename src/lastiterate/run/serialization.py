@@ -209,6 +209,14 @@ def _several(each: Check) -> Check:
     return check
 
 
+_ADMITTED: dict[type, type] = {}
+
+
+def admit(kind: type, like: type) -> None:
+    """Let fields hold ``kind``, a plug-in's class, wherever they may hold ``like``."""
+    _ADMITTED[kind] = like
+
+
 def _union(members: tuple[Any, ...]) -> Check:
     """One of several classes by exact type; a number, a tuple of them or nothing where the
     annotation has it."""
@@ -223,13 +231,14 @@ def _union(members: tuple[Any, ...]) -> Check:
 
     def check(name: str, value: object) -> Any:
         kind = type(value)
-        if kind in classes:
+        if kind in classes or _ADMITTED.get(kind) in classes:
             return value
         if several is not None and kind in (list, tuple, np.ndarray):
             return several(name, value)
         if single is not None:
             return single(name, value)
-        raise InputError(name, f"must be one of {names}", kind.__name__)
+        remedy = getattr(kind, "not_admitted", "")
+        raise InputError(name, f"must be one of {names}", kind.__name__, remedy)
 
     return check
 

@@ -23,8 +23,11 @@ from lastiterate.theorems import (
 from lastiterate.theorems.theorem import (
     TABLE,
     Applies,
+    Assumption,
     Fails,
+    Satisfied,
     Theorem,
+    Violated,
     close_table,
     find_theorem,
     match,
@@ -45,4 +48,15 @@ FAMILY_FILES = (
 )
 """The files of the families, in the order in which theorems are listed."""
 
-__all__ = ["TABLE", "Applies", "Fails", "Theorem", "find_theorem", "match", "register"]
+__all__ = [
+    "TABLE",
+    "Applies",
+    "Assumption",
+    "Fails",
+    "Satisfied",
+    "Theorem",
+    "Violated",
+    "find_theorem",
+    "match",
+    "register",
+]
