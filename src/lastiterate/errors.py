@@ -6,6 +6,10 @@ import sys
 import textwrap
 from collections.abc import Callable
 
+NAME_UNITS = "unit=NAMES, or units=NAMES in an estimator's fit"
+"""The arguments by which a release names the owner of a row; the command line has its own words for
+it."""
+
 
 class InputError(ValueError):
     """A bad argument, file or value, in one sentence: argument, rule, value and remedy.

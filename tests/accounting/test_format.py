@@ -15,12 +15,12 @@ import lastiterate as li
 from lastiterate.accounting import document, tradeoff_summary
 from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.exact_run import ExactRun
-from lastiterate.accounting.verification import check_statement, read_statement
 from lastiterate.bayes.posterior_subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certify_plan
 from lastiterate.release.units import UNCHECKED, UnitLoss, select_unit_rows, units_as_records
+from lastiterate.written_certificate import check_statement, read_statement
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())

@@ -13,7 +13,8 @@ import lastiterate as li
 from lastiterate.accounting.noise_calibration import warn_of_epsilon
 from lastiterate.audit.attacks import ATTACKS
 from lastiterate.cli import app
-from lastiterate.cli.account import format_csv, format_latex
+from lastiterate.cli.account import format_latex
+from lastiterate.cli.app import format_csv
 from lastiterate.cli.help import COMMANDS, OPTIONS
 from lastiterate.features.map_registry import TABLE as MAPS
 from lastiterate.planning.presets import NAMED

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits
-from lastiterate.accounting.verification import read_statement
 from lastiterate.cli import app
 from lastiterate.cli.run_flags import step_size
 from lastiterate.data import Schema, read_table
@@ -28,6 +27,7 @@ from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
 from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization, strict_toml
+from lastiterate.written_certificate import read_statement
 
 
 def refused(act, *words):

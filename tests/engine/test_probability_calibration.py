@@ -19,7 +19,8 @@ from lastiterate.engine import (
     probability_calibration,
 )
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
-from lastiterate.engine.linear_model import TrainedWeights, execute, scores
+from lastiterate.engine.linear_model import execute
+from lastiterate.engine.preprocessing import TrainedWeights, scores
 from lastiterate.engine.probability_calibration import (
     OF_ONE,
     OF_SEVERAL,

@@ -55,7 +55,7 @@ TYPES = {
     "lastiterate.estimators.grid_search.DPSearchCV",
     "lastiterate.estimators.pipelines.SchemaTransformer",
     "lastiterate.estimators.regressor.DPHuberRidge",
-    "lastiterate.release.linear_model.FittedLinear",
+    "lastiterate.release.fitted_linear.FittedLinear",
     "lastiterate.release.tuning.FittedSelected",
 }
 """All types that the guide says skops must trust."""

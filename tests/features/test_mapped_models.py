@@ -9,7 +9,8 @@ import lastiterate as li
 from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
 from lastiterate.features.map_registry import maps_named
-from lastiterate.release.file_training import fit_file, prediction_rows
+from lastiterate.release.file_training import fit_file
+from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.subject import read

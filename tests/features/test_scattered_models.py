@@ -13,7 +13,8 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.data import Schema, encode, read_table, stream
 from lastiterate.features import Scattering
-from lastiterate.release.file_training import fit_file, prediction_rows
+from lastiterate.release.file_training import fit_file
+from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from tests.data.test_idx import write
 

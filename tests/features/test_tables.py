@@ -35,8 +35,8 @@ from lastiterate.estimators import (
 )
 from lastiterate.estimators.pipelines import UnpaidStepWarning, labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
-from lastiterate.release.file_training import prediction_rows
 from lastiterate.release.linear_plans import choose_features
+from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 

@@ -13,8 +13,9 @@ from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
-from lastiterate.release.file_training import fit_file, prediction_rows
+from lastiterate.release.file_training import fit_file
 from lastiterate.release.posterior import GUESSES, plan_sample, sample_model, with_constant
+from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Budget, TrainingRequest
 
 SCHEMA = """

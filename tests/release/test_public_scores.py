@@ -12,7 +12,8 @@ from lastiterate.cli.train import Training
 from lastiterate.data import Ignore, Numeric, Schema
 from lastiterate.data.columns import Category, Date, Words
 from lastiterate.errors import InputError
-from lastiterate.release.file_training import PublicScores, fit_file, prediction_rows
+from lastiterate.release.file_training import PublicScores, fit_file
+from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 

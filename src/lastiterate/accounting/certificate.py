@@ -34,6 +34,7 @@ from lastiterate.lazy import RenamedAttribute, accept_old_names
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
+from lastiterate.written_certificate import entry_of
 
 SUBJECTS: dict[str, type[CertificateSubject]] = {
     kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)
@@ -52,18 +53,6 @@ def register(kind: type[Kind]) -> type[Kind]:
     if SUBJECTS.setdefault(kind.entry, kind) is not kind:
         raise InputError("entry", "must be of one kind of subject", kind.entry)
     return kind
-
-
-def entry_of(stored: Mapping[str, Any]) -> str:
-    """Return the entry that names the subject of a written certificate; refuse none or two."""
-    entries = [entry for entry in dict.fromkeys((*SUBJECTS, *LATE)) if entry in stored]
-    if len(entries) != 1:
-        raise InputError(
-            "certificate",
-            "must be one that lastiterate wrote: about a run, or a posterior's problem",
-            " and ".join(entries) or None,
-        )
-    return entries[0]
 
 
 @final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Theorem
+from lastiterate.written_certificate import content_hash
 
 # Citations.
 
@@ -164,11 +164,3 @@ def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) ->
     }
     whole = json.loads(json.dumps(whole))
     return whole | {"content_sha256": content_hash(whole)}
-
-
-def content_hash(body: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of a certificate without its own hash."""
-    kept = {key: value for key, value in body.items() if key != "content_sha256"}
-    return hashlib.sha256(
-        json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()

@@ -8,38 +8,9 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli import (  # each registers its commands
-    account,
-    audit,
-    data,
-    explore,
-    export,
-    forget,
-    ledger,
-    papers,
-    plan,
-    predict,
-    train,
-    verify,
-)
 from lastiterate.cli.app import app, translate_to_flags
 
-__all__ = [
-    "account",
-    "app",
-    "audit",
-    "data",
-    "explore",
-    "export",
-    "forget",
-    "ledger",
-    "main",
-    "papers",
-    "plan",
-    "predict",
-    "train",
-    "verify",
-]
+__all__ = ["app", "main"]
 
 
 def main() -> None:
@@ -51,6 +22,8 @@ def main() -> None:
         lambda text: print(f"warning: {translate_to_flags(text, given)}", file=sys.stderr)
     )
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
+    if sys.argv[1:2] == ["predict"]:
+        app.load_only("predict")
     try:
         app()
     except OSError as error:  # help that could not be written; commands say theirs themselves

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import io
 import json
 import math
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +28,7 @@ from lastiterate.cli.app import (
     Trust,
     app,
     console,
+    format_csv,
     reports_errors,
     translate_to_flags,
 )
@@ -44,10 +42,6 @@ from lastiterate.theorems.theorem import Theorem, group_by_reason
 
 Csv = Annotated[bool, typer.Option("--csv", help="print comma-separated values with all digits")]
 Latex = Annotated[bool, typer.Option("--latex", help="print LaTeX (package booktabs)")]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab
-or an end of line."""
-_PLAIN_NUMBER = re.compile(r"[-+](?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 Header = Sequence[str]
 Rows = Sequence[Sequence[object]]
 _ESCAPES = {
@@ -70,31 +64,6 @@ def one_form(**asked: bool) -> None:
             None,
             "name one of " + ", ".join(f"--{name}" for name in asked),
         )
-
-
-def format_csv(header: Header, rows: Rows) -> str:
-    """A line for the header and for every row; no cell is a formula."""
-    return "".join(_line([_inert(cell) for cell in row]) for row in [header, *rows])
-
-
-def _line(cells: Sequence[object]) -> str:
-    """The cells of one line; one with a carriage return in it is quoted, or it would end the line
-    for some readers.
-    """
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerow(
-        cells
-    )  # what is in the terminator is quoted in cells
-    return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _inert(cell: object) -> object:
-    """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets
-    an apostrophe.
-    """
-    if isinstance(cell, str) and cell.startswith(_FORMULA) and not _PLAIN_NUMBER.fullmatch(cell):
-        return "'" + cell
-    return cell
 
 
 def format_latex(header: Header, rows: Rows) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -30,8 +33,7 @@ from lastiterate.cli.run_flags import (
     list_penalties,
 )
 from lastiterate.data.decompression import limit_unpacking
-from lastiterate.errors import InputError, NotCertified
-from lastiterate.ledger.budget import NAME_UNITS
+from lastiterate.errors import NAME_UNITS, InputError, NotCertified
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
 # terminal shows.
@@ -161,7 +163,63 @@ def visible(text: str) -> str:
 
 # What every command shares: the application, the console, how errors are shown, the words of flags.
 
-app = typer.Typer(
+
+class Application(typer.Typer):
+    """An application whose commands are imported when they are first looked at.
+
+    ``modules``: of this package, each of which registers its commands.
+    """
+
+    def __init__(self, modules: Sequence[str], **given: Any) -> None:
+        self._modules, self._commands, self._groups = list[str](), list[Any](), list[Any]()
+        super().__init__(**given)
+        self._modules = list(modules)
+
+    def load_only(self, module: str) -> None:
+        """Import the commands of one module, and of no other: `predict` needs no accounting."""
+        self._modules = []
+        import_module(f"lastiterate.cli.{module}")
+
+    def _load(self) -> None:
+        modules, self._modules = self._modules, []
+        for module in modules:
+            import_module(f"lastiterate.cli.{module}")
+
+    @property
+    def registered_commands(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._load()
+        return self._commands
+
+    @registered_commands.setter
+    def registered_commands(self, commands: list[Any]) -> None:
+        self._commands = commands
+
+    @property
+    def registered_groups(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._load()
+        return self._groups
+
+    @registered_groups.setter
+    def registered_groups(self, groups: list[Any]) -> None:
+        self._groups = groups
+
+
+MODULES = (
+    "account",
+    "audit",
+    "data",
+    "explore",
+    "export",
+    "forget",
+    "ledger",
+    "papers",
+    "plan",
+    "predict",
+    "train",
+    "verify",
+)
+app = Application(
+    MODULES,
     cls=OrderedCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -367,3 +425,36 @@ def emit(text: str, out: Path | None) -> None:
         write_file(out, text.encode(), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
     sys.stdout.flush()
+
+
+# CSV that a spreadsheet shows and does not execute.
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab
+or an end of line."""
+_PLAIN_NUMBER = re.compile(r"[-+](?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+
+
+def format_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A line for the header and for every row; no cell is a formula."""
+    return "".join(_line([_inert(cell) for cell in row]) for row in [header, *rows])
+
+
+def _line(cells: Sequence[object]) -> str:
+    """The cells of one line; one with a carriage return in it is quoted, or it would end the line
+    for some readers.
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(
+        cells
+    )  # what is in the terminator is quoted in cells
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _inert(cell: object) -> object:
+    """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets
+    an apostrophe.
+    """
+    if isinstance(cell, str) and cell.startswith(_FORMULA) and not _PLAIN_NUMBER.fullmatch(cell):
+        return "'" + cell
+    return cell

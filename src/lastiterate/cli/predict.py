@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lastiterate.cli.account import format_csv
 from lastiterate.cli.app import (
     Header,
     Json,
@@ -17,6 +16,7 @@ from lastiterate.cli.app import (
     UnpackedLimit,
     app,
     emit,
+    format_csv,
     reports_errors,
 )
 
@@ -51,12 +51,12 @@ def predict_command(
     A row holds the label (or number) and the probability of each class, which train --calibrated
     calibrates.
     """
-    from lastiterate.cli import run_flags, tables
+    from lastiterate.cli import run_flags
     from lastiterate.cli.run_flags import threshold as threshold_from
-    from lastiterate.release import file_training
     from lastiterate.release.loading import load
+    from lastiterate.release.prediction import prediction_rows
 
-    titles, rows = file_training.prediction_rows(
+    titles, rows = prediction_rows(
         load(model),
         file,
         ids=ids,
@@ -65,6 +65,21 @@ def predict_command(
         header=run_flags.header(header),
     )
     if json_:
-        emit(json.dumps(tables.predictions(titles, rows), indent=2) + "\n", out)
+        emit(json.dumps(to_objects(titles, rows), indent=2) + "\n", out)
         return
     emit(format_csv(titles, rows), out)
+
+
+def to_objects(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
+    """Return one object per record: its copied columns as text, the prediction as text or number,
+    and the probability of every class.
+    """
+    at = header.index("prediction")
+    numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
+    return [
+        {
+            name: float(cell) if number else cell
+            for name, number, cell in zip(header, numbers, row, strict=True)
+        }
+        for row in rows
+    ]

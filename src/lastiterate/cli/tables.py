@@ -122,21 +122,6 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
     }
 
 
-def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
-    """Return one object per record: its copied columns as text, the prediction as text or number,
-    and the probability of every class.
-    """
-    at = header.index("prediction")
-    numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
-    return [
-        {
-            name: float(cell) if number else cell
-            for name, number, cell in zip(header, numbers, row, strict=True)
-        }
-        for row in rows
-    ]
-
-
 # What the terminal shows: tables and short texts from certificates; pure functions of what they are
 # given.
 

@@ -439,7 +439,7 @@ class Training(ReadFile, FromFile):
 
     def read_statement(self) -> dict[str, Any]:
         """The releaser's statement: the file's entries, and those that have a flag of their own."""
-        from lastiterate.accounting.verification import check_statement, read_statement
+        from lastiterate.written_certificate import check_statement, read_statement
 
         said = {} if self.statement is None else read_statement(self.statement)
         for name, text in (("purpose", self.purpose), ("trained_by", self.trained_by)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from lastiterate.data.columns import (
     Words,
     day_number,
 )
-from lastiterate.data.table import Cells, canonical_text
+from lastiterate.data.table import Cells, CodedCells, canonical_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
 
@@ -58,6 +58,8 @@ class Positions(dict[str, int]):
 
     def of(self, cells: Iterable[str]) -> np.ndarray:
         """Return the positions of cells, (n,)."""
+        if isinstance(cells, CodedCells):
+            return self.of(cells.texts)[cells.codes]
         return np.array([self[cell] for cell in cells], dtype=np.int64)
 
 
@@ -79,10 +81,30 @@ def plain_cells(column: Column, cells: Cells, first: int, *, decimal: str, dates
     if isinstance(cells, np.ndarray):
         return cells
     if isinstance(column, Numeric) and decimal == ",":
-        return [_with_point(column, cell, number) for number, cell in enumerate(cells, first + 1)]
+        return _convert(cells, lambda cell, number: _with_point(column, cell, number), first)
     if isinstance(column, Date) and ORDERS[dates]:
-        return [_as_iso(cell, *ORDERS[dates]) for cell in cells]
+        return _convert(cells, lambda cell, number: _as_iso(cell, *ORDERS[dates]), first)
     return cells
+
+
+def _convert(
+    cells: list[str] | CodedCells, read: Callable[[str, int], str], first: int
+) -> list[str] | CodedCells:
+    """``read`` of every cell and its record's number."""
+    if isinstance(cells, CodedCells):
+        return CodedCells([text or "" for text in cells.convert(read, first)], cells.codes)
+    return [read(cell, number) for number, cell in enumerate(cells, first + 1)]
+
+
+def _to_floats(
+    cells: list[str] | CodedCells, read: Callable[[str, int], float], first: int
+) -> np.ndarray:
+    """``read`` of every cell and its record's number, (n,) float64."""
+    if isinstance(cells, CodedCells):
+        return np.array(cells.convert(read, first), dtype=np.float64)[cells.codes]
+    return np.array(
+        [read(cell, number) for number, cell in enumerate(cells, first + 1)], np.float64
+    )
 
 
 def _with_point(column: Numeric, cell: str, number: int) -> str:
@@ -126,27 +148,23 @@ def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
         case Date():
             return _days(column, cells, first)
         case Words():
-            return (
-                [
-                    "" if str(cell).lower() in MISSING else canonical_text(str(cell))
-                    for cell in cells
-                ],
-            )
+            return (list(_convert(_texts(cells), _plain_text, first)),)
         case Id() | Ignore():
             return ()
+
+
+def _texts(cells: Cells) -> list[str] | CodedCells:
+    return [str(cell) for cell in cells] if isinstance(cells, np.ndarray) else cells
+
+
+def _plain_text(cell: str, number: int) -> str:
+    return "" if cell.lower() in MISSING else canonical_text(cell)
 
 
 def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps
     that."""
-    try:
-        values = np.array(cells, dtype=np.float64)
-        if not isinstance(cells, np.ndarray) and any("_" in cell for cell in cells):
-            raise ValueError  # Python reads 1_0 as a number; each cell is looked at
-    except ValueError:
-        values = np.array(
-            [_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)]
-        )
+    values = _read_numbers(column, cells, first)
     missing = np.isnan(values)
     if missing.any() and column.missing == "refuse":
         raise InputError(
@@ -167,6 +185,20 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
             RANGE,
         )
     return column.to_unit(np.clip(values, column.low, column.high))
+
+
+def _read_numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+    """Numbers of cells (n,) float64, NaN where one is missing."""
+    if isinstance(cells, np.ndarray):
+        return cells.astype(np.float64)
+    texts = cells.texts if isinstance(cells, CodedCells) else cells
+    try:
+        values = np.array(texts, dtype=np.float64)
+        if any("_" in text for text in texts):
+            raise ValueError  # Python reads 1_0 as a number; each cell is looked at
+    except ValueError:
+        return _to_floats(cells, lambda cell, number: _parse(column, cell, number), first)
+    return values[cells.codes] if isinstance(cells, CodedCells) else values
 
 
 def _parse(column: Numeric, cell: str, number: int) -> float:
@@ -217,21 +249,23 @@ def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     return codes
 
 
+def _read_day(column: Date, cell: str, number: int) -> float:
+    """The number of a day, NaN where it is missing."""
+    day = day_number(cell)
+    if day is None and cell.lower() not in MISSING:
+        raise InputError(
+            f"column {column.name!r}",
+            f"must hold days such as 2026-01-31, and holds other text in record {number}",
+            None,
+            'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
+            'the schema, or with kind = "category" or "text"',
+        )
+    return float("nan") if day is None else day
+
+
 def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Places of days between the ends, from -1 to 1, their months and weekdays, each (n,)."""
-    dates = np.full(len(cells), np.nan)
-    for i, cell in enumerate(cells):
-        number = day_number(cell)
-        if number is not None:
-            dates[i] = number
-        elif cell.lower() not in MISSING:
-            raise InputError(
-                f"column {column.name!r}",
-                f"must hold days such as 2026-01-31, and holds other text in record {first + i + 1}",
-                None,
-                'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
-                'the schema, or with kind = "category" or "text"',
-            )
+    dates = _to_floats(_texts(cells), lambda cell, number: _read_day(column, cell, number), first)
     missing, (low, high) = np.isnan(dates), column.ends
     if missing.any() and column.missing == "refuse":
         raise InputError(

@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from lastiterate import limits
 from lastiterate.data.cell_values import is_written_otherwise
 from lastiterate.data.columns import MISSING, day_number
-from lastiterate.data.decompression import most_unpacked, open_unpacked, refuse_beyond
+from lastiterate.data.decompression import LimitedInput, open_unpacked
 from lastiterate.data.table import (
     Cells,
     Table,
@@ -223,7 +224,10 @@ def records_of(
         first = next(rows, list[str]())
         near = list(islice(rows, NEAR))
         header, named = rule.read(first, near, path)
-        yield header, _whole(chain([first] if first and not named else [], near, rows), len(header))
+        yield (
+            header,
+            whole_records(chain([first] if first and not named else [], near, rows), len(header)),
+        )
 
 
 def _limit_memory(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
@@ -237,7 +241,7 @@ def _limit_memory(records: Iterator[list[str]], path: Path) -> Iterator[list[str
         yield record
 
 
-def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
+def whole_records(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
     """Records of ``width`` cells; empty lines are allowed behind the last one."""
     empty = 0
     for number, row in enumerate(rows, start=1):
@@ -271,13 +275,18 @@ def read_header(path: Path, stated: bool | None = None) -> tuple[str, ...]:
 
 def _rows(file: io.TextIOBase, path: Path) -> Iterator[list[str]]:
     """The cells of each record, and of the header."""
-    lines = _Lines(file)
-    begun, separator = _begin(lines, path)
+    lines = Lines(file)
+    begun, separator = begin(lines, path)
+    return rows_of_lines(lines, begun, separator)
+
+
+def rows_of_lines(lines: Lines, begun: list[str], separator: str) -> Iterator[list[str]]:
+    """The cells of each record, and of the header, in the lines that have ``begun`` and the rest."""
     rows = _count_anew(csv.reader(chain(begun, lines), delimiter=separator, strict=True), lines)
     yield from _leave_comments(rows)
 
 
-def _begin(lines: _Lines, path: Path) -> tuple[list[str], str]:
+def begin(lines: Lines, path: Path) -> tuple[list[str], str]:
     """The first lines, up to one that is surely no comment, and the separator.
 
     The separator is the one that the file's name or a line ``sep=;`` states, or else the most
@@ -313,7 +322,7 @@ def _leave_comments(rows: Iterator[list[str]]) -> Iterator[list[str]]:
     yield from chain(first, rows)
 
 
-def _count_anew(rows: Iterator[list[str]], lines: _Lines) -> Iterator[list[str]]:
+def _count_anew(rows: Iterator[list[str]], lines: Lines) -> Iterator[list[str]]:
     """The rows, each with a count of its own of the characters that were read."""
     for row in rows:
         lines.taken = 0
@@ -331,7 +340,7 @@ def _check_separator(stated: str, path: Path) -> str:
     return stated
 
 
-class _Lines:
+class Lines:
     """The lines of a file, refused where the record that they belong to is too long; the reader of
     records starts the count again, and a cell may hold ends of lines."""
 
@@ -358,20 +367,26 @@ class _Lines:
 
 @contextmanager
 def _text(path: Path) -> Generator[io.TextIOBase]:
+    with open_text(path) as raw:
+        if path == STANDARD_INPUT:
+            yield io.StringIO(raw.read().decode("utf-8-sig"), newline="")
+            return
+        with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+            yield file
+
+
+@contextmanager
+def open_text(path: Path) -> Generator[Any]:
+    """The bytes of a table of text, unpacked; errors of those who read it, in words."""
     # a text may be longer than the 131,072 characters that Python takes; of the whole process:
     # never lowered
     csv.field_size_limit(max(limits.CELL, csv.field_size_limit()))
     try:
         if path == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(most_unpacked() + 1)
-            refuse_beyond(len(content), path)
-            yield io.StringIO(content.decode("utf-8-sig"), newline="")
+            yield LimitedInput(sys.stdin.buffer, path)
             return
-        with (
-            open_unpacked(path) as raw,
-            io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
-        ):
-            yield file
+        with open_unpacked(path) as raw:
+            yield raw
     except UnicodeDecodeError:
         raise InputError("data file", "must be UTF-8 text", path.name, "save it as UTF-8") from None
     except csv.Error as error:

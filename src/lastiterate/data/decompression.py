@@ -7,8 +7,9 @@ import gzip
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from io import BufferedReader
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 from lastiterate.errors import InputError
 from lastiterate.limits import UNPACKED
@@ -80,3 +81,17 @@ def open_unpacked(path: Path) -> Unpacked | BufferedReader:
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     return Unpacked(path) if packed else path.open("rb")
+
+
+class LimitedInput(BufferedIOBase):
+    """Standard input that is read up to the limit, and refused beyond."""
+
+    def __init__(self, raw: BinaryIO, path: Path) -> None:
+        self._raw, self._path, self._count = raw, path, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = most_unpacked() + 1 - self._count
+        chunk = self._raw.read(left if size is None or size < 0 else min(size, left))
+        self._count += len(chunk)
+        refuse_beyond(self._count, self._path)
+        return chunk

@@ -5,18 +5,56 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from lastiterate import limits
 from lastiterate.errors import InputError
 
-Cells = list[str] | np.ndarray
+
+@dataclass(frozen=True, eq=False)
+class CodedCells(Sequence[str]):
+    """Text cells as the different texts among them, and the position of each cell's text in their
+    list, (n,).
+
+    What a schema says of a cell is found out once for each text.
+    """
+
+    texts: list[str]
+    codes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> CodedCells: ...
+    def __getitem__(self, at: int | slice) -> str | CodedCells:
+        if isinstance(at, slice):
+            return CodedCells(self.texts, self.codes[at])
+        return self.texts[int(self.codes[at])]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.texts[int(code)] for code in self.codes)
+
+    def convert(self, read: Callable[[str, int], Any], first: int) -> list[Any]:
+        """``read`` of each text and the number of its first record, in the order of the records;
+        ``None`` for a text that no cell has. ``first``: records of the file before these."""
+        used, at = np.unique(self.codes, return_index=True)
+        found = list[Any]([None] * len(self.texts))
+        for index in np.argsort(at):
+            text = int(used[index])
+            found[text] = read(self.texts[text], first + int(at[index]) + 1)
+        return found
+
+
+Cells = list[str] | CodedCells | np.ndarray
 SHOWN = 20
 """Names of columns in a message, at most."""
 BARE = "a file whose first row is no header needs a schema that names its columns, header = [NAME, NAME, ...]"
@@ -36,7 +74,7 @@ class FormatFacts:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns by name: text cells (CSV, Parquet), or the columns of a numeric array with its target
+    """Columns by name: text cells (CSV, Parquet, JSON lines), or the columns of a numeric array with its target
     apart.
 
     ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes

@@ -27,14 +27,13 @@ from lastiterate.engine.linear_gradients import (
 )
 from lastiterate.engine.linear_model import (
     Measurable,
-    TrainedWeights,
     prepare_privately,
     slice_arrays,
     with_calibration,
 )
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import NoiseArguments
-from lastiterate.engine.preprocessing import compute_whitening, short_rows
+from lastiterate.engine.preprocessing import TrainedWeights, compute_whitening, short_rows
 from lastiterate.engine.probability_calibration import Noisy
 from lastiterate.engine.random import Bits, Key, derive_key
 from lastiterate.engine.row_clipping import clip_rows

@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.noise import NoiseArguments
-from lastiterate.engine.preprocessing import map_in_threads, prepare_rows, target_offset
+from lastiterate.engine.preprocessing import (
+    SLICE,
+    linear_loss,
+    map_in_threads,
+    prepare_rows,
+    target_offset,
+)
 from lastiterate.engine.random import ORDER, Key, stream
 from lastiterate.engine.row_clipping import allocate_aligned, clamp_to_float32, clip_rows, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
@@ -178,9 +184,6 @@ jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
 # Data as the trainer reads it: rows clipped once, an intercept column, zero rows that fill up
 # blocks and chunks.
 
-SLICE = 512
-"""Records that are prepared at once, so that no second copy of the data is ever made."""
-
 
 class Arranged(NamedTuple):
     """Records as ``arrange`` gives them, and their positions in the run's one secret order, (n,),
@@ -224,18 +227,6 @@ def places(run: Run, key: Key) -> np.ndarray | None:
     no such order."""
     order = sampler_of(run.batching, run.n, AT_ONCE).order(stream(key, ORDER))
     return None if order is None else np.asarray(order)
-
-
-def linear_loss(run: Run) -> LinearLoss:
-    """The run's loss, if the trainer knows its gradient."""
-    if isinstance(run.loss, KnownConstants):
-        raise InputError(
-            "loss",
-            "is known only by its constants and cannot be executed",
-            "KnownConstants",
-            "use Logistic, Softmax or HuberRidge",
-        )
-    return run.loss
 
 
 def check_target(run: Run, target: object) -> np.ndarray:

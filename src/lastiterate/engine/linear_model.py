@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,10 +12,8 @@ from scipy.special import ndtri  # pyright: ignore
 
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
-    SLICE,
     arrange,
     check_target,
-    linear_loss,
     places,
     readable,
     slots_of,
@@ -24,12 +21,15 @@ from lastiterate.engine.linear_gradients import (
 from lastiterate.engine.loop import advance, arrange_for_pass, arrange_once, schedule, start
 from lastiterate.engine.noise import NoiseAhead, normal_program
 from lastiterate.engine.preprocessing import (
+    SLICE,
+    TrainedWeights,
     execution_of,
+    linear_loss,
     map_in_threads,
     one_thread,
     prepare_rows,
     release_eigenvalue,
-    target_offset,
+    scores_of_prepared,
     top_eigenvalue,
 )
 from lastiterate.engine.probability_calibration import Noisy, Scored, calibrate_weights, make_rounds
@@ -146,15 +146,6 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
 
 
 # Execute a whole run, private preparation included, and use what it released.
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedWeights:
-    """A released linear model: weights (k, d + 1), float64, and the releases of the parts of its
-    preparation, in order."""
-
-    weights: np.ndarray
-    released: tuple[np.ndarray, ...] = ()
 
 
 def execute(
@@ -298,32 +289,6 @@ def rows_of_batches(
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
     return (iterate_slices(batch) for batch in batches)
-
-
-def scores(run: Run, model: TrainedWeights, features: np.ndarray) -> np.ndarray:
-    """Linear scores of new rows, (n, k), prepared and clipped as in training."""
-    rows = np.asarray(features)
-    slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]
-    return np.concatenate(list(map_in_threads(partial(scores_of_slice, run, model), slices)))
-
-
-def scores_of_slice(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
-    """Return the scores of a few rows, in this thread."""
-    return scores_of_prepared(
-        run,
-        model,
-        clip_rows(prepare_rows(rows, run.preprocessing, model.released), linear_loss(run).row_norm),
-    )
-
-
-def scores_of_prepared(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
-    """Return the scores of rows (m, d) that are prepared and clipped already, without their
-    intercept."""
-    predictor = (
-        rows.astype(np.float64) @ model.weights[:, :-1].T
-        + linear_loss(run).intercept * model.weights[:, -1]
-    )
-    return predictor + target_offset(run, model.released)
 
 
 # Memory that the compiled steps of a run need in addition to the data and the weights.

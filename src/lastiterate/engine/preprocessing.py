@@ -1,4 +1,8 @@
-"""Private preparation of rows: means, covariances, eigenvalues, cosine features."""
+"""Private preparation of rows: means, covariances, eigenvalues, cosine features; linear scores of
+prepared rows.
+
+Prediction imports this module and not JAX: releases import the generator of their noise themselves.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ContextDecorator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore
 
-from lastiterate.engine.random import Key, host_stream, key_from_seed, normals, uniform
 from lastiterate.engine.row_clipping import clip_rows, square_roots
 from lastiterate.errors import InputError
+from lastiterate.run.losses import KnownConstants, LinearLoss
 from lastiterate.run.preprocessing import (
     CosineFeatures,
     PrivateCovariance,
@@ -30,6 +33,9 @@ from lastiterate.run.preprocessing import (
     UnitRows,
 )
 from lastiterate.run.run import Run
+
+if TYPE_CHECKING:
+    from lastiterate.engine.random import Key
 
 # Slices of rows in as many threads as there are processors, with one thread of BLAS in each. BLAS
 # has threads of its own, which wait for each other in busy loops at every small product: two and a
@@ -187,6 +193,8 @@ def noisy_moments(
     of it off it: in the coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one record moves
     the sum by |u|^2 <= 1.
     """
+    from lastiterate.engine.random import normals
+
     noise = np.zeros((features, features))
     noise[np.triu_indices(features)] = normals(key, 0, features * (features + 1) // 2)
     diagonal = np.diag(noise).copy()
@@ -249,6 +257,10 @@ def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
 def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,),
     from the seed."""
+    import jax
+
+    from lastiterate.engine.random import host_stream, key_from_seed, normals, uniform
+
     key = key_from_seed(part.seed)
     drawn = normals(host_stream(key, 0), 0, features * part.count).reshape(features, part.count)
     with jax.enable_x64(True):
@@ -277,6 +289,8 @@ def noisy_cosines(
     **Guarantee:** zeroing one record moves the sum by at most ``part.longest``; the noise has std
     ``noise_multiplier`` times that.
     """
+    from lastiterate.engine.random import normals
+
     noise = part.noise_multiplier * part.longest * normals(key, 0, part.count)
     return add_sums(noise, slices, lambda rows: cosines(part, rows).sum(axis=0)) / n
 
@@ -297,6 +311,8 @@ def noisy_mean(
     **Guarantee:** zeroing one record moves the sum by at most ``row_norm``; the noise has std
     ``noise_multiplier * row_norm``. Sums are float64.
     """
+    from lastiterate.engine.random import normals
+
     total = add_sums(
         part.noise_multiplier * part.row_norm * normals(key, 0, d),
         slices,
@@ -321,6 +337,8 @@ def noisy_target_mean(
     **Guarantee:** zeroing one record moves the sum by at most ``bound``; the noise has std
     ``noise_multiplier * bound``.
     """
+    from lastiterate.engine.random import normals
+
     total = add_sums(
         part.noise_multiplier * part.bound * normals(key, 0, 1),
         slices,
@@ -437,4 +455,59 @@ def release_eigenvalue(
     **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies
     below -``shift``.
     """
+    from lastiterate.engine.random import normals
+
     return min(max(exact + scale * (float(normals(key, 0, 1)[0]) + shift), low), high)
+
+
+# Linear scores of rows, prepared and clipped as in training.
+
+SLICE = 512
+"""Records that are prepared at once, so that no second copy of the data is ever made."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedWeights:
+    """A released linear model: weights (k, d + 1), float64, and the releases of the parts of its
+    preparation, in order."""
+
+    weights: np.ndarray
+    released: tuple[np.ndarray, ...] = ()
+
+
+def linear_loss(run: Run) -> LinearLoss:
+    """The run's loss, if the trainer knows its gradient."""
+    if isinstance(run.loss, KnownConstants):
+        raise InputError(
+            "loss",
+            "is known only by its constants and cannot be executed",
+            "KnownConstants",
+            "use Logistic, Softmax or HuberRidge",
+        )
+    return run.loss
+
+
+def scores(run: Run, model: TrainedWeights, features: np.ndarray) -> np.ndarray:
+    """Linear scores of new rows, (n, k), prepared and clipped as in training."""
+    rows = np.asarray(features)
+    slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]
+    return np.concatenate(list(map_in_threads(partial(scores_of_slice, run, model), slices)))
+
+
+def scores_of_slice(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of a few rows, in this thread."""
+    return scores_of_prepared(
+        run,
+        model,
+        clip_rows(prepare_rows(rows, run.preprocessing, model.released), linear_loss(run).row_norm),
+    )
+
+
+def scores_of_prepared(run: Run, model: TrainedWeights, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of rows (m, d) that are prepared and clipped already, without their
+    intercept."""
+    predictor = (
+        rows.astype(np.float64) @ model.weights[:, :-1].T
+        + linear_loss(run).intercept * model.weights[:, -1]
+    )
+    return predictor + target_offset(run, model.released)

@@ -27,13 +27,12 @@ from lastiterate.engine.linear_gradients import (
 from lastiterate.engine.linear_model import (
     Measurable,
     Release,
-    TrainedWeights,
     make_release,
     prepare_privately,
     with_calibration,
 )
 from lastiterate.engine.loop import arrange_once
-from lastiterate.engine.preprocessing import target_offset
+from lastiterate.engine.preprocessing import TrainedWeights, target_offset
 from lastiterate.engine.probability_calibration import make_rounds
 from lastiterate.engine.random import Key
 from lastiterate.engine.row_clipping import allocate_aligned

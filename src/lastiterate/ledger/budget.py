@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, final
 
 from lastiterate.curves.composition import curve_from_dict
-from lastiterate.errors import InputError
+from lastiterate.errors import NAME_UNITS, InputError
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 from lastiterate.ledger.history import LINE, hash_chain, lines_of_units, rows_per_unit
 
-NAME_UNITS = "unit=NAMES, or units=NAMES in an estimator's fit"
-"""The arguments by which a release names the owner of a row; the command line has its own words for
-it."""
 ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
 """Names of single rows in ledgers."""
 ARTICLES = {"a", "an", "one", "single", "each", "every"}

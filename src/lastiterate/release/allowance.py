@@ -13,8 +13,8 @@ from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
-from lastiterate.errors import InputError, NotCertified
-from lastiterate.ledger.budget import NAME_UNITS, Total, refusal
+from lastiterate.errors import NAME_UNITS, InputError, NotCertified
+from lastiterate.ledger.budget import Total, refusal
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.losses import KnownConstants

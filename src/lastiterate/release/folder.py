@@ -12,16 +12,18 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from lastiterate import interrupts, limits
-from lastiterate.accounting.certificate import Certificate, entry_of
-from lastiterate.accounting.document import check_schema, content_hash
 from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_file, write_file
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
+from lastiterate.written_certificate import content_hash, entry_of
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
 
 # The manifest of a folder, ``manifest.json``: its files with their hashes. The certificate cannot
 # hold the hash of the page that shows it, so the manifest lists every file but itself and the
@@ -80,6 +82,8 @@ def lists(folder: Path, name: str, digest: str) -> bool:
 
 def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is wrong with the files of a folder, and what of them nobody vouches for."""
+    from lastiterate.accounting.document import check_schema
+
     there = sorted(folder.iterdir())
     problems = tuple(
         f"{_name(path)} is {_what(path)}, not a file of its own"

@@ -164,7 +164,7 @@ def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
             )
         known = dict[str, list[int]]()
         column = table.cells[asked.ids]
-        texts = column if isinstance(column, list) else map(number_text, column.tolist())
+        texts = map(number_text, column.tolist()) if isinstance(column, np.ndarray) else column
         for place, one in enumerate(canonical_identifiers("ids", texts)):
             if one:  # nobody is known by a missing identifier
                 known.setdefault(one, []).append(place)

@@ -1,20 +1,18 @@
-"""Linear models: what is refused, how a run is executed, and the folder of the result."""
+"""Linear models: what is refused, how a run is executed, and counts that are added to its result."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.tail_truncation import caveats_of_one
-from lastiterate.data.schema import Schema
-from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed, scores
+from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
 from lastiterate.engine.streaming.buffers import Arrays, Devices
@@ -22,262 +20,112 @@ from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.folder import StoredModel
+from lastiterate.release.fitted_linear import FittedLinear, read
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.noisy_accuracy import (
-    Accuracy,
     CountCharge,
-    accuracies,
     count_of,
     noisy_numbers,
 )
-from lastiterate.release.released_model import SelfContainedModel
-from lastiterate.release.score_meaning import (
-    Answers,
-    Labels,
-    Scores,
-    as_json,
-    check_answers,
-    from_json,
-)
-from lastiterate.release.signatures import ProvenanceRecord
+from lastiterate.release.score_meaning import Answers, Labels, Scores, as_json
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.release.units import check_rows, unit_records
-from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-# The released model: predictions, counts, and its files.
+__all__ = ["FittedLinear", "add_count", "check", "draws", "fit", "knows", "name_optimizer", "read"]
+
+# A count that is added to a released model.
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedLinear(SelfContainedModel):
-    """A linear model: weights (k, d + 1), what its private preparation released, what its scores
-    mean, and what noisy counts of its run say."""
-
-    kind: ClassVar[str] = "linear"
-    exact_kind: ClassVar[str] = "exact"
-    run: Run
-    released: TrainedWeights
-    answers: Answers
-    counted: tuple[float, ...] = ()
-
-    def scores(self, x: ArrayLike) -> np.ndarray:
-        """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
-        check_kept("x", x)
-        rows, wanted = (
-            np.asarray(x),
-            self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0),
-        )
-        if rows.ndim != 2 or rows.shape[1] != wanted:
-            made = (
-                "lastiterate.features.SchemaTransformer(model.schema).transform(table) makes them"
-            )
-            raise InputError(
-                "x",
-                f"must have {wanted} features like the model",
-                rows.shape,
-                made * bool(self.schema),
-            )
-        return scores(self.run, self.released, rows)
-
-    def probabilities(self, x: ArrayLike) -> np.ndarray:
-        """The softmax of the scores of rows x (n, d), shape (n, classes); frequencies where the run
-        is calibrated, too steep otherwise."""
-        return self.answers.probabilities(self.scores(x))
-
-    def predict(self, x: ArrayLike) -> np.ndarray:
-        """The most probable label of every row, or a number, shape (n,)."""
-        return self.answers.of(self.scores(x))
-
-    @property
-    def accuracies(self) -> tuple[Accuracy, ...]:
-        """What the noisy counts say that are released with the model, each with its interval."""
-        return accuracies(self.run.counts, self.counted)
-
-    def private_score(
-        self,
-        x: Any,
-        y: Any,
-        *,
-        epsilon: float,
-        by: Any = None,
-        groups: Sequence[str] = (),
-        unit: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> FittedLinear:
-        """The model with one more accuracy, counted with noise on private records x (n, d) and
-        their labels y (n,).
-
-        ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one
-        accuracy for each of these public names instead, ``by`` (n,) the name of every record's
-        group; for all of them together the same ``epsilon``, since a record is of one group.
-        ``unit``: who a row belongs to, demanded where the model protects such; nobody may have more
-        of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records,
-        charged before one is looked at. Read it as the last of ``accuracies`` of the model that is returned.
-
-        **Guarantee:** the certificate of the returned model covers the count in addition to
-        everything else, as if every record were counted and trained on. The certificate of this
-        model does not, and must not be shown together with the count.
-        """
-        if type(self) is not FittedLinear or self.exact:
-            raise InputError(
-                "model", "must be one whose certificate a count can be added to", self.form
-            )
-        if self.run.nominal:
-            raise InputError(
-                "model",
-                "must not be trained under add-remove: the certificate would state how many "
-                "records are counted",
-                self.run.adjacency,
-                "train with zero-out, where n is public",
-            )
-        if self.run.rows_per_record > 1:
-            raise InputError(
-                "model",
-                "must be one whose records are rows: a count would count the rows of a person as a "
-                "group",
-                f"records of up to {self.run.rows_per_record} rows",
-                "score public records by predict, which costs nothing, or train with one row of "
-                "each person, or with report_accuracy=, which counts rows",
-            )
-        if unit is None and self.certificate.unit:
-            raise InputError(
-                "unit",
-                f"is needed: the certificate is about each {self.certificate.unit} with at most "
-                f"{self.run.rows_per_unit} of these rows",
-                None,
-                f"say whose every row is: unit=table[{self.certificate.unit!r}]",
-            )
-        check_kept("data", (x, y) if by is None else (x, y, by))
-        mu = worth(epsilon, self.delta)
-        if not 0 < mu < math.inf:
-            raise InputError("epsilon", "must be a positive number", epsilon)
-        wanted = count_of(self.run, mu, int(np.shape(x)[0]), by, tuple(groups))
-        labels = self._labels_alike(y, wanted.records)
-        run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
-        said = (
-            *check_rows(unit, wanted.records, run.rows_per_unit),
-            *caveats_of_one(mu, self.delta),
-        )
-        unseen = tuple(text for text in said if text not in old.caveats)
-        proof = replace(
-            account(run, min_evidence=old.min_evidence),
-            caveats=(*old.caveats, *unseen),
-            unit=old.unit,
-        )
-        charging = make_charging(ledger=ledger, dataset=dataset, purpose="private_score")
-        charging.of_units = unit is not None
-        charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
-        right = self.predict(x) == labels
-        numbers = noisy_numbers(right, by, wanted, fresh_key())
-        model = replace(self, proof=proof, run=run, counted=(*self.counted, *numbers))
-        charging.finish(model)
-        return model
-
-    def _labels_alike(self, y: object, records: int) -> np.ndarray:
-        """The labels (n,), refused where they are of another kind than those of the model: none
-        would be right."""
-        labels = np.asarray(y)
-        assert isinstance(self.answers, Labels)
-        if labels.shape != (records,):
-            raise InputError("y", f"must be one label for each of {records} records", labels.shape)
-        held, given = (
-            np.asarray(list(values)).dtype.kind for values in (self.answers.values, labels.tolist())
-        )
-        if (held == "U") != (given == "U"):
-            words = ("texts", "numbers") if held == "U" else ("numbers", "texts")
-            raise InputError(
-                "y",
-                f"must hold labels of the model, which are {words[0]}",
-                words[1],
-                "give labels as predict does",
-            )
-        return labels
-
-    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        tensors = {"weights": self.released.weights}
-        tensors |= {"counted": np.asarray(self.counted)} if self.counted else {}
-        tensors |= {
-            f"prepared_{i}": np.asarray(part) for i, part in enumerate(self.released.released)
-        }
-        return {"run": self.run.to_dict(), "answers": as_json(self.answers)}, tensors
-
-    def summary(self) -> str:
-        outputs, columns = self.released.weights.shape
-        return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
-
-
-def read(stored: StoredModel, like: object = None) -> FittedLinear:
-    """The model in a folder."""
-    if like is not None:
+def add_count(
+    model: FittedLinear,
+    x: Any,
+    y: Any,
+    epsilon: float,
+    by: Any,
+    groups: Sequence[str],
+    unit: Any,
+    ledger: Any,
+    dataset: str | None,
+) -> FittedLinear:
+    """The model with one more noisy count, charged before a record is looked at; see
+    ``FittedLinear.private_score``."""
+    if type(model) is not FittedLinear or model.exact:
         raise InputError(
-            "like",
-            "is for networks; a linear model needs none",
-            type(like).__name__,
-            "leave it out",
+            "model", "must be one whose certificate a count can be added to", model.form
         )
-    run, tensors = Run.from_dict(stored.model["run"]), stored.tensors()
-    names = ["weights", *(f"prepared_{i}" for i in range(len(run.preprocessing)))]
-    counted = tuple(map(float, tensors.pop("counted", np.zeros(0)).ravel()))
-    if len(counted) != sum(count.numbers for count in run.counts) or not np.isfinite(counted).all():
-        raise InputError(
-            "model", "must hold the numbers of every count of its run", len(counted), "train again"
-        )
-    if sorted(tensors) != sorted(names) or not all(
-        np.isfinite(array).all() for array in tensors.values()
-    ):
-        raise InputError(
-            "model", "must hold the weights of its run", sorted(tensors), "train again"
-        )
-    weights = tensors["weights"]
-    if weights.dtype != np.float64:
-        raise InputError(
-            "model", "must hold weights in double precision", weights.dtype, "train again"
-        )
-    if weights.ndim != 2 or weights.shape[0] != _outputs(run) or weights.shape[1] < 2:
-        raise InputError(
-            "model", "must hold weights of the shape that its run releases", weights.shape
-        )
-    released = TrainedWeights(weights, tuple(tensors[name] for name in names[1:]))
-    try:
-        for rows in (3, 5):  # a part that fits one number of rows alone is none of every row
-            scores(
-                run,
-                released,
-                np.zeros((rows, weights.shape[1] - 1 - columns(run.preprocessing, 0))),
-            )
-    except (ValueError, IndexError, TypeError):
-        raise InputError(
-            "model", "must hold a preparation that fits its weights", None, "train again"
-        ) from None
-    schema = (
-        None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
-    )
-    answers = from_json(stored.model.get("answers"))
-    if isinstance(answers, Labels) and len(answers.values) != max(2, weights.shape[0]):
+    if model.run.nominal:
         raise InputError(
             "model",
-            f"must name one label for each of its {max(2, weights.shape[0])} classes",
-            len(answers.values),
+            "must not be trained under add-remove: the certificate would state how many "
+            "records are counted",
+            model.run.adjacency,
+            "train with zero-out, where n is public",
         )
-    check_answers(schema, answers)
-    return FittedLinear(
-        proof=ProvenanceRecord(stored.certificate),
-        delta=stored.certificate["delta"],
-        schema=schema,
-        run=run,
-        released=released,
-        answers=answers,
-        counted=counted,
+    if model.run.rows_per_record > 1:
+        raise InputError(
+            "model",
+            "must be one whose records are rows: a count would count the rows of a person as a "
+            "group",
+            f"records of up to {model.run.rows_per_record} rows",
+            "score public records by predict, which costs nothing, or train with one row of "
+            "each person, or with report_accuracy=, which counts rows",
+        )
+    if unit is None and model.certificate.unit:
+        raise InputError(
+            "unit",
+            f"is needed: the certificate is about each {model.certificate.unit} with at most "
+            f"{model.run.rows_per_unit} of these rows",
+            None,
+            f"say whose every row is: unit=table[{model.certificate.unit!r}]",
+        )
+    check_kept("data", (x, y) if by is None else (x, y, by))
+    mu = worth(epsilon, model.delta)
+    if not 0 < mu < math.inf:
+        raise InputError("epsilon", "must be a positive number", epsilon)
+    wanted = count_of(model.run, mu, int(np.shape(x)[0]), by, tuple(groups))
+    labels = _labels_alike(model, y, wanted.records)
+    run, old = replace(model.run, counts=(*model.run.counts, wanted)), model.certificate
+    said = (
+        *check_rows(unit, wanted.records, run.rows_per_unit),
+        *caveats_of_one(mu, model.delta),
     )
+    unseen = tuple(text for text in said if text not in old.caveats)
+    proof = replace(
+        account(run, min_evidence=old.min_evidence),
+        caveats=(*old.caveats, *unseen),
+        unit=old.unit,
+    )
+    charging = make_charging(ledger=ledger, dataset=dataset, purpose="private_score")
+    charging.of_units = unit is not None
+    charging.charge(CountCharge(run, wanted, run.adjacency), delta=model.delta)
+    right = model.predict(x) == labels
+    numbers = noisy_numbers(right, by, wanted, fresh_key())
+    counted = replace(model, proof=proof, run=run, counted=(*model.counted, *numbers))
+    charging.finish(counted)
+    return counted
 
 
-def _outputs(run: Run) -> int:
-    if run.loss.outputs is None:
-        raise InputError("run", "must have a linear loss", type(run.loss).__name__)
-    return run.loss.outputs
+def _labels_alike(model: FittedLinear, y: object, records: int) -> np.ndarray:
+    """The labels (n,), refused where they are of another kind than those of the model: none
+    would be right."""
+    labels = np.asarray(y)
+    assert isinstance(model.answers, Labels)
+    if labels.shape != (records,):
+        raise InputError("y", f"must be one label for each of {records} records", labels.shape)
+    held, given = (
+        np.asarray(list(values)).dtype.kind for values in (model.answers.values, labels.tolist())
+    )
+    if (held == "U") != (given == "U"):
+        words = ("texts", "numbers") if held == "U" else ("numbers", "texts")
+        raise InputError(
+            "y",
+            f"must hold labels of the model, which are {words[0]}",
+            words[1],
+            "give labels as predict does",
+        )
+    return labels
 
 
 # Execution of a run, and what is refused before it.

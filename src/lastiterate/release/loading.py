@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lastiterate.accounting import document
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.certificate_subject import FORMAT
-from lastiterate.accounting.verification import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.model_kinds import ModelKind, kind_of
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.verification import CheckResult
 
 MLMODEL = "MLmodel"
 """The file of an MLflow model that describes it."""
@@ -151,6 +151,8 @@ def verify(
             raise InputError(
                 "key", "is for a model folder: a single file is not signed", str(place)
             )
+        from lastiterate.accounting.certificate import Certificate
+
         body = serialization.read(place, "certificate")
         _check_schemas(body, None)
         return Certificate.check(body)
@@ -165,6 +167,8 @@ def verify_folder(
     page: bool = True,
 ) -> CheckResult:
     """Verify a model folder; ``page``: whether its page must be the one that its list has."""
+    from lastiterate.accounting.certificate import Certificate
+
     stored = folders.read(place)
     _check_schemas(stored.certificate, stored.model)
     kind = kind_of(stored.model, stored.certificate)
@@ -187,6 +191,9 @@ def verify_folder(
 
 def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:
     """Refuse files that do not fit the schemas; a certificate of another format has none."""
+    from lastiterate.accounting import document
+    from lastiterate.accounting.certificate_subject import FORMAT
+
     if certificate.get("format") == FORMAT:
         document.check_schema(certificate, "certificate")
     if model is not None:

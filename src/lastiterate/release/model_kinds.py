@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from lastiterate.accounting.certificate import entry_of
 from lastiterate.errors import InputError
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.training_request import TrainingRequest
+from lastiterate.written_certificate import entry_of
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
+    from lastiterate.release.training_request import TrainingRequest
 
 
 class ModelBackend(Protocol):
@@ -55,7 +55,8 @@ class ModelKind:
     ``streams``: whether it takes records that are read in pieces. ``shared``: whether several
     devices may share its batches. ``tables``: whether its records are rows of numbers, by which
     repeated fits are recognised. ``exactly``: how a folder calls such a model with exact noise,
-    whose certificates are about an "exact_run" (``None``: there is none).
+    whose certificates are about an "exact_run" (``None``: there is none). ``reader``: the module that
+    reads its folder, where ``module`` needs more than predictions do.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ModelKind:
     shared: bool = False
     tables: bool = False
     exactly: str | None = None
+    reader: str | None = None
 
     def read(self, stored: StoredModel, like: object) -> ReleasedModel:
         exact = stored.model.get("kind") != self.name
@@ -74,7 +76,8 @@ class ModelKind:
             raise InputError(
                 "model", "must describe the run of its certificate", None, "train again"
             )
-        return replace(self.load().read(stored, like), exact=exact)
+        reader = self.load() if self.reader is None else import_module(self.reader)
+        return replace(reader.read(stored, like), exact=exact)
 
     def find_missing_library(self) -> str | None:
         """The library of this kind of model, where it is not installed."""
@@ -109,6 +112,7 @@ LINEAR = ModelKind(
     shared=True,
     tables=True,
     exactly="exact",
+    reader="lastiterate.release.fitted_linear",
 )
 
 

@@ -8,25 +8,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.verification import check_statement
 from lastiterate.atomic_files import SHARED, is_taken, write_file, write_folder
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.release import folder as folders
 from lastiterate.release.signatures import EXACT, GENERATOR, ProvenanceRecord, record_provenance
+from lastiterate.written_certificate import check_statement
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedModel(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
     file become rows; ``statement``: the releaser's own (see
-    ``lastiterate.accounting.verification.check_statement``); ``exact``: whether the certificate
+    ``lastiterate.written_certificate.check_statement``); ``exact``: whether the certificate
     covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a

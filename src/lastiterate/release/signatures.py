@@ -13,14 +13,16 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastiterate import limits
-from lastiterate.accounting.certificate import Certificate
 from lastiterate.atomic_files import FULL, SHARED, is_taken, write_file
 from lastiterate.errors import ExposureWarning, InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.folder import SIGNATURE
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.certificate import Certificate
 
 # Signatures over a model folder, by ``model-signing`` (OpenSSF): nothing of the cryptography is
 # ours.  A signature covers every file of the folder but itself; it shows a certificate that was
@@ -213,6 +215,8 @@ class ProvenanceRecord:
     body: dict[str, Any]
 
     def to_certificate(self) -> Certificate:
+        from lastiterate.accounting.certificate import Certificate
+
         return Certificate.from_dict(self.body)
 
 

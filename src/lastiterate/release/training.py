@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
-from lastiterate.accounting.verification import check_statement
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
@@ -31,6 +30,7 @@ from lastiterate.run.methods import ExponentialAverage, NoisySGD, TailAverage
 from lastiterate.run.run import RecordAugmentation, Run
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept, integer, relative_weights, to_float
+from lastiterate.written_certificate import check_statement
 
 # An augmentation as a certificate calls it.
 

@@ -23,7 +23,7 @@ from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Se
 from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, key_from_seed, scores
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.linear_model import TrainedWeights
+from lastiterate.engine.preprocessing import TrainedWeights
 from lastiterate.engine.random import Bits, Key, derive_key, fresh_secret
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.release.folder import StoredModel

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from lastiterate.accounting.certificate_subject import format_rounded_down, units
-from lastiterate.accounting.verification import SETTINGS
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
 from lastiterate.features.map_registry import describe_maps, maps_from
@@ -26,6 +25,7 @@ from lastiterate.run.serialization import is_list, is_object
 from lastiterate.run.step_sizes import Constant, FixedStart, GaussianStart
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem, Violated, check_assumptions
+from lastiterate.written_certificate import SETTINGS
 
 # The one change of a run after which a theorem that fails would apply: tried, not guessed.
 

@@ -47,7 +47,7 @@ def check_kept(name: str, value: object) -> None:
         plain = {kind for kind in kinds if issubclass(kind, int | float | str)}
         for part in value if kinds - plain else ():  # pyright: ignore
             check_kept(name, part)  # pyright: ignore
-    elif isinstance(value, np.ma.MaskedArray):
+    elif "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise InputError(
             name,
             "must be plain arrays: a mask would be dropped",

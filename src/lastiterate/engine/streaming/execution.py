@@ -29,17 +29,15 @@ from lastiterate.engine.linear_gradients import (
 from lastiterate.engine.linear_model import (
     Blocks,
     Measurable,
-    TrainedWeights,
     make_release,
     prepare_privately,
     resolve_step_sizes,
-    scores,
 )
 from lastiterate.engine.network import LabelCheck, identity, objective_of
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.preprocessing import SharedSlices, target_offset
+from lastiterate.engine.preprocessing import SharedSlices, TrainedWeights, scores, target_offset
 from lastiterate.engine.probability_calibration import calibrate_weights, make_rounds
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
 from lastiterate.engine.record_loss import (
