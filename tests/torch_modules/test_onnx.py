@@ -58,6 +58,7 @@ def test_a_module_answers_as_predict_does(tmp_path: Path) -> None:
     assert all(part.training for part in model.module.modules())
     for count in (1, 5, N):
         np.testing.assert_allclose(answer(file, x[:count]), model.predict(x[:count]), atol=1e-5)
+    assert b".py" not in file.read_bytes()  # no paths of the machine
     checked = li.verify(file)
     assert checked.holds and checked.epsilon == model.certificate.epsilon(model.delta)
     assert any("module's code" in text for text in checked.uncovered)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
+from lastiterate.atomic_files import write_folder
 from lastiterate.engine.exact_gradients import RecordGrid, fit_network_exactly
 from lastiterate.engine.network import check_fits, fit_network
 from lastiterate.engine.random import Key
@@ -19,7 +23,7 @@ from lastiterate.engine.record_loss import asks_for_key
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError, first_line
-from lastiterate.release.folder import StoredModel
+from lastiterate.release.folder import FILES, MANIFEST, StoredModel, format_manifest, free
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training import name_augmentation
@@ -229,6 +233,8 @@ def _damage_error(what: str) -> InputError:
 
 # The released network, and the execution of its run.
 
+FORWARD = "forward.stablehlo"
+PLATFORMS = ("cpu", "cuda", "tpu")
 FIRST = "the first parameters, and what the loss holds, are taken to be chosen without looking at the data"
 
 
@@ -311,6 +317,61 @@ class FittedNetwork(ReleasedModel):
                 first_line(error),
                 "of half a module give lambda half, record: equinox.combine(half, rest)(record)",
             ) from None
+
+    def to_stablehlo(
+        self, folder: str | Path, x: object, forward: Callable[[Any, Any], Any] | None = None
+    ) -> Path:
+        """Write a folder with the release and its forward pass, which JAX runs without this library.
+
+        ``x``: public records as ``predict`` takes them, of which only the shapes count; ``forward``:
+        as for ``predict``. ``forward.stablehlo`` is what ``jax.export`` writes of a function of the
+        arrays in ``weights.safetensors``, by name, and of any number of records. ``verify`` checks
+        the folder; that the forward pass is the one of the training is the writer's word.
+
+        Errors: a folder that exists, and what JAX cannot write.
+        """
+        where = free(folder)
+        self.predict(jax.tree.map(lambda leaf: leaf[:1], x), forward)  # refuses what does not fit
+        _, tensors = describe_arrays(self.params)
+        leaves, tree = jax.tree.flatten(self.params)
+
+        def answer(weights: dict[str, Any], records: Any) -> Any:
+            each = iter(weights[name] for name in tensors)
+            params = jax.tree.unflatten(
+                tree,
+                [
+                    next(each).astype(leaf.dtype) if hasattr(leaf, "dtype") else leaf
+                    for leaf in leaves
+                ],
+            )
+            one = params if forward is None else partial(forward, params)
+            return jax.vmap(one)(records)
+
+        rows = jax.export.symbolic_shape("records")
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((*rows, *np.shape(leaf)[1:]), np.asarray(leaf).dtype),
+            x,
+        )
+        weights = {
+            name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in tensors.items()
+        }
+        limit = "jax_traceback_in_locations_limit"
+        before = getattr(jax.config, limit)
+        try:
+            jax.config.update(limit, 0)  # no paths of this machine
+            made = jax.export.export(jax.jit(answer), platforms=PLATFORMS)(weights, shapes)
+        except Exception as error:  # JAX's own kinds, and those of the forward pass
+            raise InputError(
+                "forward", "must be one that jax.export writes", first_line(error)[:200]
+            ) from None
+        finally:
+            jax.config.update(limit, before)
+        with tempfile.TemporaryDirectory() as parent:
+            stored = self.save(Path(parent, "model"))
+            files = {name: (stored / name).read_bytes() for name in FILES}
+        files[FORWARD] = bytes(made.serialize())
+        write_folder(where, files | {MANIFEST: format_manifest(files)})
+        return where
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         leaves, tensors = describe_arrays(self.params)

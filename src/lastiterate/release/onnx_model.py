@@ -151,7 +151,8 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
             "model",
             "must be a linear one",
             model.form,
-            "of a PyTorch module write in Python: model.to_onnx(FILE, x), x being public records",
+            "in Python a PyTorch module has to_onnx(FILE, x), x being public records, and a JAX "
+            "network to_stablehlo(FOLDER, x, forward)",
         )
     return seal(build_model(model), folder, notes)
 

@@ -93,7 +93,7 @@ def _export(module: torch.nn.Module, inputs: Any) -> Any:
                 opset_version=OPSET,
                 verbose=False,
             )
-        return program.model_proto
+        return _remove_notes(program.model_proto)
     except ImportError:
         raise InputError(
             "onnxscript", "is needed to write modules", None, "pip install lastiterate[onnx]"
@@ -106,3 +106,16 @@ def _export(module: torch.nn.Module, inputs: Any) -> Any:
         logger.setLevel(level)
         for part in training:
             part.training = True
+
+
+def _remove_notes(made: Any) -> Any:
+    """The model without the exporter's notes, which hold paths of this machine."""
+    graph = made.graph
+    for part in (made, graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    for function in made.functions:
+        for part in (function, *function.node, *function.value_info):
+            part.ClearField("metadata_props")
+            part.ClearField("doc_string")
+    return made
