@@ -359,7 +359,8 @@ class FittedNetwork(ReleasedModel):
         before = getattr(jax.config, limit)
         try:
             jax.config.update(limit, 0)  # no paths of this machine
-            made = jax.export.export(jax.jit(answer), platforms=PLATFORMS)(weights, shapes)
+            compiled: Any = jax.jit(answer)
+            made = jax.export.export(compiled, platforms=PLATFORMS)(weights, shapes)
         except Exception as error:  # JAX's own kinds, and those of the forward pass
             raise InputError(
                 "forward", "must be one that jax.export writes", first_line(error)[:200]
