@@ -46,9 +46,7 @@ def records(n, seed=0):
     random = np.random.default_rng(seed)
 
     def mark(cells, marks):
-        return [
-            str(random.choice(marks)) if random.random() < 0.1 else str(cell) for cell in cells
-        ]
+        return [str(random.choice(marks)) if random.random() < 0.1 else str(cell) for cell in cells]
 
     days = np.datetime64("2019-06-01") + random.integers(0, 2500, n).astype("timedelta64[D]")
     towns = ["Ulm", "Bonn", "1", "1.0", "Köln, West", "Oslo"]

@@ -121,6 +121,13 @@ def test_estimators_survive_with_their_certificate(kind: str) -> None:
         assert repr(CANARY).encode() not in content
 
 
+def test_notebooks_show_the_privacy() -> None:
+    estimator, _ = fit("numbers")
+    said = f"epsilon {estimator.certificate_.epsilon(estimator.delta_):.4g} at delta"
+    assert said in estimator._repr_mimebundle_()["text/html"]
+    assert "at delta" not in DPHuberRidge(row_norm=2.0)._repr_mimebundle_()["text/html"]
+
+
 def test_a_pickled_model_is_its_folder(tmp_path: Path) -> None:
     model = fit("numbers")[0].fitted_
     loaded = pickle.loads(pickle.dumps(model))

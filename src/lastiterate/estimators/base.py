@@ -14,10 +14,11 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator  # pyright: ignore
-from sklearn.utils import check_random_state  # pyright: ignore
+from sklearn.utils import check_random_state, estimator_html_repr  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.schema import Schema
@@ -37,6 +38,7 @@ from lastiterate.estimators.pipelines import (
     warn_of_predictions,
 )
 from lastiterate.ledger.store import Ledger
+from lastiterate.markup import tag
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.ledger_charge import make_charging
@@ -506,6 +508,18 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             return np.asarray(
                 validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
             )
+
+    def _html_repr(self) -> str:
+        """scikit-learn's diagram, and below it the privacy of a fitted model."""
+        shown = str(estimator_html_repr(self))
+        if "fitted_" not in vars(self):
+            return shown
+        certificate = self.certificate_
+        epsilon = format_rounded_up(certificate.epsilon(self.delta_))
+        unit = certificate.unit or "record"
+        neighbours = f"{self.run_.adjacency}, one {unit}"
+        said = f"epsilon {epsilon} at delta {self.delta_:g} ({neighbours})"
+        return shown + tag("p", said)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of pickles and skops files: the released model, without the other plans."""
