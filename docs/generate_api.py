@@ -103,7 +103,7 @@ PAGES = {
     "plug-ins": (
         "Plug-ins",
         "Let theorems, batchings, feature maps and readers of other packages take part.",
-        ("lastiterate.plugins",),
+        ("lastiterate.plugins", "lastiterate.testing"),
     ),
 }
 """Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix
@@ -121,6 +121,7 @@ PACKAGES = (
     "lastiterate.interrupts",
     "lastiterate.ledger",
     "lastiterate.report",
+    "lastiterate.testing",
     "lastiterate.theorems",
     *TORCH,
 )

@@ -19,6 +19,7 @@ import argparse
 import ast
 import copy
 import hashlib
+import importlib.util
 import json
 import os
 import random
@@ -36,50 +37,24 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import mutant_tests
 
+
+def load_by_path(path: Path) -> Any:
+    """Import one file of a package, and nothing else of it."""
+    spec = importlib.util.spec_from_file_location(path.stem + "_alone", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("curves/*.py", "analysis/*.py", "theorems/*.py")
 TESTS = ("tests/laws", "tests/curves", "tests/accounting/test_certificate.py")
 GOAL = 0.95
-TINY = 1e-6
-"""Smaller constants are rounding allowances, as are the names below: what only they enter is no
-formula. That bounds round to the safe side is tested against 60 digits, not by mutants: twice an
-allowance is as safe as one."""
-ALLOWANCES = {"UP", "DOWN", "ROUNDING", "allowance", "FLOAT_SLACK"}
-GRIDS = {"linspace", "geomspace"}
-"""Calls that lay out a search: one point more or less changes nothing that is promised."""
-
-SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-NAMES = {
-    "min": "max",
-    "max": "min",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "floor": "ceil",
-    "ceil": "floor",
-    "argmin": "argmax",
-    "any": "all",
-    "all": "any",
-}
+_mutation = load_by_path(ROOT / "src" / "lastiterate" / "testing" / "mutants.py")
+"""The changes of nodes, without the package: forks import a changed one."""
+change, list_excluded = _mutation.change, _mutation.list_excluded
 
 
 @dataclass(frozen=True)
@@ -107,103 +82,6 @@ class Mutant:
         return ast.unparse(tree)
 
 
-def change(node: Any) -> bool:
-    """Change one node in place; False where there is nothing to change."""
-    match node:
-        case ast.BinOp(op=ast.BitOr(), left=ast.Name() | ast.Attribute()):
-            return False  # a union of types
-        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPS:
-            node.op = SWAPS[type(op)]()
-        case ast.Compare(ops=[op]) if type(op) in SWAPS:
-            node.ops = [SWAPS[type(op)]()]
-        case ast.UnaryOp(op=ast.USub()):
-            node.op = ast.UAdd()
-        case ast.UnaryOp(op=ast.Not() | ast.Invert() as op):
-            node.operand = ast.UnaryOp(op, node.operand)
-        case ast.Constant(value=int() | float() as value) if (
-            not isinstance(value, bool) and not 0 < abs(value) <= TINY
-        ):
-            node.value = value + 1 if isinstance(value, int) else value * 2 if value else 1.0
-        case ast.Call(func=ast.Name(id=name)) if name in NAMES:
-            node.func.id = NAMES[name]
-        case ast.Call(func=ast.Attribute(attr=name)) if name in NAMES:
-            node.func.attr = NAMES[name]
-        case _:
-            return False
-    return True
-
-
-def tiny(node: ast.AST) -> bool:
-    """Whether a term only covers rounding: 1e-12, 2.0**-48 * (...), slack."""
-    match node:
-        case ast.Name(id="slack"):
-            return True
-        case ast.Constant(value=float() as value):
-            return 0 < abs(value) <= TINY
-        case ast.BinOp(
-            ast.Constant(value=2),
-            ast.Pow(),
-            ast.UnaryOp(ast.USub(), ast.Constant(value=int() as bits)),
-        ):
-            return 2.0**-bits <= TINY
-        case ast.BinOp(op=ast.Mult(), left=one, right=two):
-            return tiny(one) or tiny(two)
-        case ast.BinOp(op=ast.Div(), left=one):
-            return tiny(one)
-        case _:
-            return False
-
-
-def near_one(node: ast.AST) -> bool:
-    """Whether a factor only covers rounding: UP, 1 + 1e-9, 1 + allowance(...)."""
-    match node:
-        case ast.Name(id=name):
-            return name in ALLOWANCES
-        case ast.BinOp(op=ast.Add() | ast.Sub(), left=ast.Constant(value=1), right=rest):
-            return (
-                tiny(rest)
-                or (isinstance(rest, ast.Call) and getattr(rest.func, "id", "") in ALLOWANCES)
-                or (near_one(rest))
-            )
-        case _:
-            return False
-
-
-def left_out(tree: ast.AST) -> set[int]:
-    """Nodes that are no formula: annotations, decorators, imports, assertions, error messages,
-    allowances, grids."""
-    parts: list[ast.AST | None] = []
-    alone: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef():
-                arguments = [
-                    inner.annotation for inner in ast.walk(node.args) if isinstance(inner, ast.arg)
-                ]
-                parts += [*node.decorator_list, node.returns, *arguments]
-            case ast.AnnAssign():
-                parts.append(node.annotation)
-            case ast.Assign(targets=[ast.Name(id=name)]) if name in ALLOWANCES:
-                parts.append(node.value)
-            case ast.Raise() | ast.Assert() | ast.Import() | ast.ImportFrom():
-                parts.append(node)
-            case ast.Call(func=ast.Attribute(attr=name)) if name in GRIDS:
-                parts.append(node)
-            case ast.BinOp() if tiny(node):
-                parts.append(node)
-            case ast.BinOp(left=one, right=two):
-                spent = [
-                    part
-                    for part in (one, two)
-                    if (near_one(part) if isinstance(node.op, ast.Mult | ast.Div) else tiny(part))
-                ]
-                parts += spent
-                alone |= {id(node)} if spent else set()
-            case _:
-                pass
-    return alone | {id(inner) for part in parts if part is not None for inner in ast.walk(part)}
-
-
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Every mutant of one file, in the order of its tree."""
     source = path.read_text(encoding="utf-8")
@@ -213,7 +91,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
         ast.parse(source),
     )
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    without = left_out(tree)
+    without = list_excluded(tree)
     for index, node in enumerate(ast.walk(tree)):
         changed = copy.deepcopy(node)
         if not isinstance(node, ast.expr) or id(node) in without or not change(changed):

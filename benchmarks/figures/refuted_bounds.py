@@ -22,7 +22,8 @@ from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from oracles.gaussian import chain_delta, exact_mu, mixture_renyi, projected_mixture_renyi
+from lastiterate.testing.exact_distributions import exact_mu
+from oracles.gaussian import chain_delta, mixture_renyi, projected_mixture_renyi
 from oracles.plane import expanding
 
 ORDERS = tuple(float(a) for a in np.geomspace(1.05, 64, 30))

@@ -11,10 +11,11 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binom
 
 import lastiterate as li
+from lastiterate.testing.exact_distributions import exact_mu
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.drawn import applied
-from oracles.gaussian import chain_delta, exact_mu, mixture_renyi, projected_mixture_renyi
+from oracles.gaussian import chain_delta, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000
 

@@ -13,10 +13,11 @@ from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.testing.exact_distributions import exact_mu
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.drawn import applied
-from oracles.gaussian import chain_delta, exact_mu
+from oracles.gaussian import chain_delta
 
 DRAWS = 1000
 

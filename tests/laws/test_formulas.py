@@ -13,10 +13,10 @@ from lastiterate.analysis.block_positions import merge_places, place_mus, place_
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
+from lastiterate.testing.exact_distributions import exact_mu
 from lastiterate.theorems import TABLE, witnesses
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.drawn import applied
-from oracles.gaussian import exact_mu
 
 UP = 1 + 2e-12
 

@@ -13,9 +13,9 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.lower_bound import Largest
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.testing.exact_distributions import deltas
 from lastiterate.theorems import TABLE, witnesses
 from lastiterate.theorems.theorem import Fails, match
-from oracles.executed import deltas
 from oracles.gaussian import hidden_place_delta
 from tiers import size
 

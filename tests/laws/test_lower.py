@@ -11,10 +11,9 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.testing.exact_distributions import deltas, exact_mu, law
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
-from oracles.executed import deltas, law
-from oracles.gaussian import exact_mu
 from tiers import size
 
 LOWER = [theorem for theorem in TABLE.values() if theorem.kind == "lower"]

@@ -11,10 +11,11 @@ import pytest
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
+from lastiterate.testing.exact_distributions import exact_mu
 from lastiterate.theorems import TABLE, sgld
 from lastiterate.theorems.theorem import Fails, match
 from oracles.drawn import applied
-from oracles.gaussian import exact_mu, mixture_delta, mixture_renyi, projected_mixture_renyi
+from oracles.gaussian import mixture_delta, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000
 SAMPLED = ("sgld-lsi-sampled", "sgld-strongly-convex-sampled")

@@ -13,76 +13,20 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.block_positions import place_mus, short_steps
 from lastiterate.curves.gaussian import Gdp
+from lastiterate.testing.quadratics import (
+    CONSTANTS,
+    block_curvatures,
+    draw_run,
+    exact_mu_of,
+    weaken,
+)
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from oracles.drawn import about
-from oracles.gaussian import exact_mu, hidden_place_delta, mixture_delta
+from oracles.gaussian import hidden_place_delta, mixture_delta
 from tiers import size
 
 UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]
-
-
-def loss(sensitivity, smooth, lowest, rng):
-    """Constants of records whose Hessians lie in [lowest, smooth]."""
-    if lowest < 0 or (lowest == 0 and rng.random() < 0.5):
-        return li.KnownConstants(
-            li.LossFacts(sensitivity=sensitivity, smooth=smooth, weak_convexity=-lowest)
-        )
-    return li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=lowest))
-
-
-def draw(rng, batching):
-    """A run, the Hessians of its records, and the edges of every regime: 1/smooth, 2/smooth, one
-    step, batch = n."""
-    smooth = float(rng.uniform(0.2, 3))
-    concave = rng.uniform(-3, -1) if rng.random() < 0.3 else rng.uniform(-1, 1)
-    lowest = float(rng.choice([smooth, 0.0, concave * smooth, rng.uniform(0.01, 1) * smooth]))
-    n = int(rng.integers(1, 16))
-    b = n if rng.random() < 0.1 else int(rng.integers(1, n + 1))
-    steps = int(rng.choice([1, -(-n // b), rng.integers(1, 40)]))
-    eta = float(rng.choice([2, 1, rng.uniform(0.01, 2), rng.uniform(0.01, 1)])) / smooth
-    kind = rng.integers(4)
-    schedule = li.Constant(eta) if kind < 2 else li.InverseDecay(1 / (2 * eta), abs(lowest))
-    if kind == 3:
-        schedule = li.StepSchedule(tuple(map(float, rng.uniform(0.1, 1, steps) * eta)))
-    sigma = float(rng.uniform(0.1, 1))
-    noise = [
-        li.Langevin(sigma),
-        li.GradientNoise(sigma),
-        li.GradientNoise(tuple(map(float, rng.uniform(0.1, 1, steps)))),
-    ]
-    gibbs = (
-        li.GaussianStart(math.sqrt(2 * sigma**2 / lowest)) if lowest > 0 else li.GaussianStart(0.5)
-    )
-    run = li.Run(
-        n=n,
-        steps=steps,
-        step_size=schedule,
-        noise=noise[0] if rng.random() < 0.6 else noise[int(rng.integers(1, 3))],
-        batching=batching(b),
-        start=gibbs if rng.random() < 0.5 else li.FixedStart(),
-        adjacency=str(rng.choice(["zero-out", "replace-one"])),
-        loss=loss(float(rng.uniform(0.5, 3)), smooth, lowest, rng),
-    )
-    one = float(rng.choice([lowest, smooth, rng.uniform(lowest, smooth)]))
-    return run, np.full(n, one) if rng.random() < 0.5 else rng.uniform(lowest, smooth, n)
-
-
-def exact(run, curvatures, place):
-    """mu of a record in block ``place`` that pulls with its full sensitivity, ``curvatures`` one
-    for each block."""
-    etas = run.step_sizes
-    stds = run.noise_stds
-    block = np.arange(run.steps) % run.blocks
-    pull = run.facts().sensitivity.value / run.divisor * (block == place)
-    start = run.start.std if isinstance(run.start, li.GaussianStart) else 0.0
-    return exact_mu(np.asarray(curvatures)[block], etas, stds, pull, start)
-
-
-def in_order(run, hessians):
-    """The curvature of each block: sums over its records, divided by the public number."""
-    size = run.n if isinstance(run.batching, li.FullBatch) else run.batching.size
-    return [hessians[k * size : (k + 1) * size].sum() / run.divisor for k in range(run.blocks)]
 
 
 def uppers(run, among=UPPER):
@@ -97,9 +41,9 @@ def test_blocks_in_public_order():
     curvature."""
     rng, met, tight = np.random.default_rng(71), Counter(), Counter()
     for _ in range(size(1000, 3000, "ORDERED")):
-        run, hessians = draw(rng, rng.choice([li.Cyclic, lambda b: li.FullBatch()]))
-        curvatures = in_order(run, hessians)
-        mu = max(exact(run, curvatures, place) for place in range(run.blocks))
+        run, hessians = draw_run(rng, rng.choice([li.Cyclic, lambda b: li.FullBatch()]))
+        curvatures = block_curvatures(run, hessians)
+        mu = max(exact_mu_of(run, curvatures, place) for place in range(run.blocks))
         for name, curve in uppers(run):
             met[name] += 1
             for alpha in (1.01, 2.0, 30.0):
@@ -126,11 +70,13 @@ def test_a_short_block_is_followed_on_its_own():
     loss_of = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
     for steps in (1, 2, 9, 40):
         run = li.Run(steps=steps, loss=loss_of, adjacency="replace-one", **base)
-        curvatures = in_order(run, np.ones(6))
+        curvatures = block_curvatures(run, np.ones(6))
         assert curvatures == [1.0, 0.2]
         for bound, place in zip(place_mus(run), (0, 1), strict=True):
             assert (
-                exact(run, curvatures, place) <= bound <= 1.4 * exact(run, curvatures, place)
+                exact_mu_of(run, curvatures, place)
+                <= bound
+                <= 1.4 * exact_mu_of(run, curvatures, place)
                 or bound == 0
             )
         listed = replace(run, step_size=li.StepSchedule((0.3,) * steps))
@@ -154,15 +100,15 @@ def test_one_secret_permutation():
     place."""
     rng, met, near = np.random.default_rng(72), Counter(), 0.0
     for _ in range(50):
-        run, hessians = draw(rng, li.Permuted)
+        run, hessians = draw_run(rng, li.Permuted)
         weights = (
             np.array(
                 [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
             )
             / run.n
         )
-        curvatures = in_order(run, np.full(run.n, hessians[0]))
-        mus = [exact(run, curvatures, place) for place in range(run.blocks)]
+        curvatures = block_curvatures(run, np.full(run.n, hessians[0]))
+        mus = [exact_mu_of(run, curvatures, place) for place in range(run.blocks)]
         for epsilon in (0.0, 1.0):
             true = hidden_place_delta(epsilon, weights, mus)
             for name, curve in uppers(run):
@@ -176,7 +122,7 @@ def test_secret_bins():
     """Other records show their bins, several may share one: the mean over bins of exact mixtures."""
     rng, met = np.random.default_rng(73), Counter()
     for _ in range(24):
-        run, hessians = draw(rng, li.BallsInBins)
+        run, hessians = draw_run(rng, li.BallsInBins)
         n = min(run.n, 3)
         run = replace(run, n=n, batching=li.BallsInBins(min(run.batching.size, n)))
         hessians[0] = 0.0  # the record is linear, so that its bin does not show in the variance
@@ -192,7 +138,8 @@ def test_secret_bins():
             true = 0.0
             for held, chance in counts.items():
                 mus = [
-                    exact(run, np.array(held) / run.divisor, place) for place in range(run.blocks)
+                    exact_mu_of(run, np.array(held) / run.divisor, place)
+                    for place in range(run.blocks)
                 ]
                 true += chance * hidden_place_delta(epsilon, [1 / run.blocks] * run.blocks, mus)
             for name, curve in uppers(run):
@@ -223,7 +170,7 @@ def test_a_crowded_bin_has_more_curvature():
 def test_batches_drawn_afresh():
     rng, met, near = np.random.default_rng(74), Counter(), 0.0
     for _ in range(size(60, 150, "AFRESH")):
-        run, hessians = draw(rng, li.FixedSize)
+        run, hessians = draw_run(rng, li.FixedSize)
         run = (
             replace(run, steps=min(run.steps, 6))
             if not isinstance(run.step_size, li.StepSchedule) and run.constant
@@ -256,63 +203,9 @@ def test_batches_drawn_afresh():
     assert set(met) == about(li.FixedSize) and near > 0.98
 
 
-def changed(run, rng):
-    """(what, run): each is no more private than ``run``, as far as its constants say."""
-    facts = run.loss.constants
-    given = {
-        name: getattr(facts, name).value
-        for name in ("sensitivity", "smooth", "strong", "weak_convexity")
-        if getattr(facts, name) is not None
-    }
-    more = {"sensitivity": given["sensitivity"] * 1.7}
-    yield "sensitivity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | more)))
-    if run.start == li.FixedStart():
-        match run.noise:
-            case li.Langevin(sigma):
-                yield "noise", replace(run, noise=li.Langevin(sigma / 1.7))
-            case li.GradientNoise(std):
-                less = tuple(x / 1.7 for x in std) if isinstance(std, tuple) else std / 1.7
-                yield "noise", replace(run, noise=li.GradientNoise(less))
-    if given.get("strong"):
-        yield (
-            "curvature",
-            replace(
-                run,
-                loss=li.KnownConstants(li.LossFacts(**given | {"strong": given["strong"] * 0.6})),
-            ),
-        )
-    if given.get("weak_convexity"):
-        less = {"weak_convexity": given["weak_convexity"] * 1.3}
-        yield "convexity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | less)))
-    yield (
-        "smoothness",
-        replace(
-            run, loss=li.KnownConstants(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2}))
-        ),
-    )
-    whole = isinstance(run.batching, li.FullBatch) or run.n % run.batching.size == 0
-    if (
-        run.constant and whole
-    ):  # otherwise another step may hide more than it adds, a short block among them
-        yield "steps", replace(run, steps=run.steps + int(rng.integers(1, 20)))
-    if isinstance(run.domain, li.domains.Ball):
-        yield "domain", replace(run, domain=li.domains.Ball(run.domain.radius * 1.3))
-        yield "no domain", replace(run, domain=li.domains.Everywhere())
-    if isinstance(run.batching, li.FullBatch) and run.n > 1:
-        yield "records", replace(run, n=run.n - 1)
-
-
 EXEMPT = {("smoothness", "cyclic-weakly-convex"), ("smoothness", "cyclic-weakly-convex-bounded")}
 """L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) falls as M grows; both constants hold, the smaller
 one for both."""
-
-
-CONSTANTS = {
-    "sensitivity": "sensitivity",
-    "curvature": "strong",
-    "convexity": "weak_convexity",
-    "smoothness": "smooth",
-}
 
 
 def test_a_bound_names_every_constant_that_it_uses():
@@ -321,11 +214,11 @@ def test_a_bound_names_every_constant_that_it_uses():
     rng, met = np.random.default_rng(76), Counter()
     kinds = [li.Cyclic, lambda b: li.FullBatch(), li.Permuted, li.FixedSize]
     for _ in range(size(120, 400, "NAMED")):
-        run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
+        run, _ = draw_run(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.3:
             run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run))
-        for what, other in changed(run, rng):
+        for what, other in weaken(run, rng):
             for name, curve in uppers(other, before) if what in CONSTANTS else ():
                 if curve != before[name]:
                     named = " ".join(fact.why for fact in match(TABLE[name], run).facts)
@@ -355,11 +248,11 @@ def test_every_upper_bound_is_monotone():
         li.Reshuffled,
     ]
     for _ in range(size(300, 600, "MONOTONE")):
-        run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
+        run, _ = draw_run(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.4:
             run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run, rows))
-        for what, other in changed(run, rng):
+        for what, other in weaken(run, rng):
             for name, curve in uppers(other, before):
                 searched = (
                     run.blocks > 1

@@ -13,10 +13,11 @@ import pytest
 import lastiterate as li
 from lastiterate.run.facts import find_fact, mint
 from lastiterate.run.losses import loss_from_facts
+from lastiterate.testing.exact_distributions import exact_mu
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, Violated, match
 from oracles.drawn import applied
-from oracles.gaussian import exact_mu, hidden_place_delta
+from oracles.gaussian import hidden_place_delta
 from tiers import size
 
 DRAWS = size(300, 1000, "DRAWS")

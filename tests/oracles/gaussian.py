@@ -6,24 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from oracles.executed import deltas
-
-
-def exact_mu(curvature, eta, std, shifts, start=0.0):
-    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the
-    neighbour.
-
-    ``curvature``: one number, or one for each step; ``start``: standard deviation of a Gaussian
-    start.
-    """
-    mean, variance = 0.0, start**2
-    for step, noise, shift, bend in zip(
-        eta, std, shifts, np.broadcast_to(curvature, len(eta)), strict=True
-    ):
-        factor = 1 - step * bend
-        mean = factor * mean + step * shift
-        variance = factor**2 * variance + (step * noise) ** 2
-    return abs(mean) / np.sqrt(variance) if variance > 0 else (np.inf if mean else 0.0)
+from lastiterate.testing.exact_distributions import deltas
 
 
 def gdp_delta(epsilon, mu):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate import plugins
+from lastiterate.curves import Gdp
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.run import public_blocks
 from support import call, install_plugin
 
@@ -239,3 +241,46 @@ def test_the_checker_does_not_know_the_batching(example):
         report = check.check(li.account(replace(run, noise=li.NoiseMultiplier(9.0))).to_dict(DELTA))
     assert report.verdict == check.NOT_COVERED
     assert any("batches of the kind Strided" in line for line in report.lines)
+
+
+def test_its_own_tests_pass(site):
+    """Laws of ``lastiterate.testing``, in a process that knows the package by its installation."""
+    paths = [str(site), str(Path(li.__file__).parents[1])]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            EXAMPLE / "tests",
+            "-c",
+            EXAMPLE / "pyproject.toml",
+            "-p",
+            "no:cacheprovider",
+        ],
+        cwd=site,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+
+
+def test_a_wrong_theorem_is_found_by_the_laws_and_refused_at_issue(example, monkeypatch):
+    from lastiterate.testing import check_theorem
+
+    with li.allow_plugins():
+        package = example()
+        right = package.bound_one_step
+        monkeypatch.setattr(
+            package,
+            "ONE_STEP",
+            replace(package.ONE_STEP, bound=lambda run: Gdp(right(run).mu / 2)),
+        )
+        with pytest.raises(AssertionError, match=r"one-step-gdp.* lies below the exact"):
+            check_theorem(package.ONE_STEP)
+        run = replace(ONE_STEP, noise=li.NoiseMultiplier(9.0), batching=li.FullBatch())
+        certificate = li.account(run)
+        with pytest.raises(
+            NotCertified, match=r"one-step-gdp certifies .* one of the two is false"
+        ):
+            certificate.to_dict(DELTA)

@@ -1,5 +1,5 @@
-"""Exact laws of the last iterate on explicit losses, by following what the trainer executes record
-by record.
+"""Exact distributions of the last iterate on explicit losses, by following what the trainer executes
+record by record.
 
 One dimension; record i has the gradient ``slopes[i] + bends[i] theta``. A step divides the sum of
 its batch's gradients by the public number, adds the ridge and the noise, and moves. Given the
@@ -15,6 +15,8 @@ from functools import cache
 
 import numpy as np
 from scipy.special import ndtr
+
+from lastiterate.run.public_blocks import PublicBlocks
 
 
 def gaussian(steps, batches, sums, ridge, start):
@@ -74,6 +76,10 @@ def schedules(run):
         for batches in itertools.product(subsets, repeat=steps):
             drawn = sum(map(len, batches))
             yield q**drawn * (1 - q) ** (n * steps - drawn), list(batches)
+    elif isinstance(run.batching, PublicBlocks):
+        held = run.batching.assign_blocks(n)
+        parts = [[i for i in records if held[i] == part] for part in range(run.blocks)]
+        yield 1.0, [parts[step % len(parts)] for step in range(steps)]
     else:
         subsets = [list(part) for part in itertools.combinations(records, run.batching.size)]
         for batches in itertools.product(subsets, repeat=steps):
@@ -89,10 +95,10 @@ def law(run, slopes, bends, ridge):
     def sums(batch):
         return sum(slopes[i] for i in batch) / divisor, sum(bends[i] for i in batch) / divisor
 
-    found = Counter()
+    found: Counter[tuple[float, float]] = Counter()
     for chance, batches in schedules(run):
         mean, variance = gaussian(steps, batches, sums, ridge, start)
-        found[round(mean, 12), round(variance, 12)] += chance
+        found[round(mean, 12), round(variance, 12)] += chance  # pyright: ignore[reportArgumentType]
     return [(chance, mean, variance) for (mean, variance), chance in found.items()]
 
 
@@ -141,3 +147,20 @@ def between(low, high, weights, means, stds):
     before it."""
     a, b = ((ends[:, None] - means) / stds for ends in (low, high))
     return np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a)) @ weights
+
+
+def exact_mu(curvature, eta, std, shifts, start=0.0):
+    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the
+    neighbour.
+
+    ``curvature``: one number, or one for each step; ``start``: standard deviation of a Gaussian
+    start.
+    """
+    mean, variance = 0.0, start**2
+    for step, noise, shift, bend in zip(
+        eta, std, shifts, np.broadcast_to(curvature, len(eta)), strict=True
+    ):
+        factor = 1 - step * bend
+        mean = factor * mean + step * shift
+        variance = factor**2 * variance + (step * noise) ** 2
+    return abs(mean) / np.sqrt(variance) if variance > 0 else (np.inf if mean else 0.0)
