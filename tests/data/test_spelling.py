@@ -3,8 +3,13 @@
 import csv
 import json
 import tomllib
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +27,7 @@ from lastiterate.data import (
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.record_source import stream
 from lastiterate.errors import InputError
+from lastiterate.estimators import DPHuberRidge
 
 PLAIN = "weight,day,cost\n1234.5,2025-04-15,20.25\n-0.5,2025-12-01,7\n1000000,2025-01-31,1e1\n"
 COMMAS = "weight;day;cost\n1.234,5;15.04.2025;20,25\n-0,5;1.12.2025;7\n1.000.000;31-1-2025;1e1\n"
@@ -214,3 +220,63 @@ def test_a_public_sample_tells_days_and_free_text_from_categories(tmp_path):
         "town": "category",
         "age": "number",
     }
+
+
+def _columns_of_numbers():
+    """The numbers 1.125, 1000 and -0.5 as numbers of every kind that a table in memory may hold."""
+    numbers = [1.125, 1000, -0.5]
+    yield "a list", numbers
+    yield "objects", np.array(numbers, dtype=object)
+    yield "Decimals", [Decimal("1.125"), Decimal(1000), Decimal("-0.5")]
+    yield "scalars of NumPy", [np.float64(1.125), np.int64(1000), np.float32(-0.5)]
+    yield "text next to numbers", ["1,125", 1000, np.float64(-0.5)]
+    yield "pandas", pd.DataFrame({"weight": pd.Series([1.125, 1000, -0.5], dtype=object)})["weight"]
+    yield "categories", pa.array([1.125, 1000.0, -0.5]).dictionary_encode()
+    yield "decimals of Arrow", pa.array([Decimal("1.125"), Decimal(1000), Decimal("-0.5")])
+
+
+@pytest.mark.parametrize("kind, column", [pytest.param(*c, id=c[0]) for c in _columns_of_numbers()])
+def test_a_decimal_comma_is_a_matter_of_texts_and_numbers_keep_their_value(kind, column, tmp_path):
+    ours = schema(decimal=",", dates="day.month.year")
+    days = ["15.04.2025", date(2025, 12, 1), "2025-01-31"]
+    frame = {"weight": column, "day": days}
+    wanted = encode_features(
+        frame_table(
+            {"weight": [1.125, 1000.0, -0.5], "day": ["2025-04-15", "2025-12-01", "2025-01-31"]},
+            schema(),
+        ),
+        schema(),
+    )
+    assert np.array_equal(encode_features(frame_table(frame, ours), ours), wanted)
+    if kind == "text next to numbers":
+        return  # no column of a file holds both
+    cells = column if isinstance(column, pa.Array) else pa.array([Decimal(str(x)) for x in column])
+    table = pa.table({"weight": cells, "day": ["15.04.2025", "1.12.2025", "31.1.2025"]})
+    path = tmp_path / "t.parquet"
+    pq.write_table(table.append_column("cost", pa.array(["20,25", "7", "1"])), path)
+    rows, target = encode(read_table(path, ours), ours)
+    assert np.array_equal(rows, wanted) and target == pytest.approx([-0.595, -0.86, -0.98])
+    pieces = [np.concatenate(part) for part in zip(*stream(path, ours).pieces(2), strict=True)]
+    assert np.array_equal(pieces[0], wanted) and np.array_equal(pieces[1], target)
+
+
+def test_a_target_of_numbers_keeps_its_value_under_a_decimal_comma(tmp_path):
+    ours, costs = schema(decimal=","), [Decimal("1.125"), Decimal("20.25")]
+    days = ["2025-04-15", "2025-12-01"]
+    pq.write_table(
+        pa.table({"weight": [1.0, 2.0], "day": days, "cost": costs}), tmp_path / "t.parquet"
+    )
+    _, target = encode(read_table(tmp_path / "t.parquet", ours), ours)
+    assert target == pytest.approx([-0.9775, -0.595])
+
+
+def test_a_model_predicts_the_same_for_a_list_and_an_array_under_a_decimal_comma():
+    facts = {
+        "target_range": [0, 4],
+        "decimal": ",",
+        "columns": {"size": {"kind": "number", "low": 0, "high": 4}},
+    }
+    x = np.linspace(0, 4, 400)
+    model = DPHuberRidge(schema=facts, random_state=0).fit({"size": x.tolist()}, x)
+    found = [model.predict({"size": given}) for given in ([1.125], np.array([1.125]), ["1,125"])]
+    assert found[0] == found[1] == found[2]

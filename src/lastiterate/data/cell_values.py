@@ -23,7 +23,7 @@ from lastiterate.data.columns import (
     Words,
     day_number,
 )
-from lastiterate.data.table import Cells, CodedCells, canonical_text
+from lastiterate.data.table import Cells, CodedCells, NumberText, canonical_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
 
@@ -75,8 +75,9 @@ _DAY = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})([ T].*)?")
 def plain_cells(column: Column, cells: Cells, first: int, *, decimal: str, dates: str) -> Cells:
     """Return cells with a decimal point and ISO days, of a file that writes them otherwise.
 
-    Cells that are no such number or day stay as they are; a point where the comma is decimal is
-    refused, since 1.5 may be 15.
+    Cells that are no such number or day stay as they are, and numbers that are no text
+    (``NumberText``) as well; a text with a point where the comma is decimal is refused, since 1.5
+    may be 15.
     """
     if isinstance(cells, np.ndarray):
         return cells
@@ -108,6 +109,8 @@ def _to_floats(
 
 
 def _with_point(column: Numeric, cell: str, number: int) -> str:
+    if isinstance(cell, NumberText):
+        return cell
     found = _COMMA.fullmatch(cell.strip())
     if found is not None and found[0]:
         sign, whole, part, exponent = (group or "" for group in found.groups())

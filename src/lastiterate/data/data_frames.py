@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,15 @@ import numpy as np
 from lastiterate.data.columns import Numeric
 from lastiterate.data.parquet import SPREAD, cells_by_kind
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, array_table, column_names, number_text, to_doubles
+from lastiterate.data.table import (
+    Cells,
+    NumberText,
+    Table,
+    array_table,
+    column_names,
+    number_text,
+    to_doubles,
+)
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_kept
 
@@ -173,8 +182,8 @@ def _text(value: object) -> str:
     if value is None or type(value).__name__ == "NAType":  # of pandas
         return ""
     if isinstance(value, float | np.floating):
-        return number_text(cast("float | np.floating[Any]", value))
-    return str(value).strip()
+        return NumberText(number_text(cast("float | np.floating[Any]", value)))
+    return NumberText(value) if isinstance(value, Number) else str(value).strip()
 
 
 def _array(data: np.ndarray, schema: Schema) -> Table:

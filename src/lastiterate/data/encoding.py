@@ -252,7 +252,8 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
         if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
             cells = to_doubles(answers)
         else:
-            cells = _plain(schema, column, [str(x) for x in answers], first)
+            texts = [x if isinstance(x, str) else str(x) for x in answers]
+            cells = _plain(schema, column, texts, first)
         return numbers(column, cells, first).astype(np.float32)
     place = Positions(schema.classes)
     if (

@@ -17,6 +17,7 @@ from lastiterate import limits
 from lastiterate.data.schema_template import TRUTH
 from lastiterate.data.table import (
     Cells,
+    NumberText,
     Table,
     column_names,
     damage_error,
@@ -239,7 +240,11 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
         )
     if number and types.is_floating(kind):
         return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
-    return cells_of(name, column)
+    cells = cells_of(name, column)
+    held = kind.value_type if types.is_dictionary(kind) else kind
+    if number and (types.is_decimal(held) or types.is_floating(held) or types.is_integer(held)):
+        return [NumberText(cell) for cell in cells]
+    return cells
 
 
 def has_cells(kind: Any) -> bool:

@@ -54,6 +54,13 @@ class CodedCells(Sequence[str]):
         return found
 
 
+class NumberText(str):
+    """The text of a cell that is a number where it comes from, and no text: its point is a decimal
+    point, whatever a schema says of texts."""
+
+    __slots__ = ()
+
+
 Cells = list[str] | CodedCells | np.ndarray
 SHOWN = 20
 """Names of columns in a message, at most."""
