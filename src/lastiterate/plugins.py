@@ -49,6 +49,12 @@ def mark(by: str) -> str:
     return f"by {by}, not reviewed by this project"
 
 
+def is_mark(text: str) -> bool:
+    """Whether a caveat is the mark of a plug-in."""
+    kinds = tuple(f"{kind} " for kind in KINDS.values())
+    return text.startswith(kinds) and text.endswith(mark("").removeprefix("by "))
+
+
 # Permission.
 
 _allowed = False

@@ -157,7 +157,7 @@ class Certificate(Guarantee):
             unit=fresh.unit,
             rows=described["rows"],
             protects=name_protected(described),
-            plugins=tuple(part.words for part in fresh.subject.outside),
+            plugins=_list_marks(stored, fresh),
         )
 
     @classmethod
@@ -355,6 +355,14 @@ class Certificate(Guarantee):
         """
         held, fresh = self.subject, self.subject.fresh()
         return fresh.verdicts == held.verdicts and fresh.curves == held.curves
+
+
+def _list_marks(stored: Mapping[str, Any], fresh: Certificate) -> tuple[str, ...]:
+    """List the marks of plug-ins: those that follow, and those that the executor added."""
+    written = stored.get("caveats")
+    listed = written if serialization.is_list(written) else []
+    added = [text for text in listed if isinstance(text, str) and plugins.is_mark(text)]
+    return tuple(dict.fromkeys((*(part.words for part in fresh.subject.outside), *added)))
 
 
 def _unit_of(stored: Mapping[str, Any]) -> str:

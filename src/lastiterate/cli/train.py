@@ -55,12 +55,16 @@ def list_algorithms() -> dict[str, str]:
 
 def list_maps() -> dict[str, str]:
     """Values of ``--features``, each with what it is."""
-    from lastiterate.features.map_registry import TABLE
+    from lastiterate.features.map_registry import TABLE, describe_provider, find_plugins
 
     return {
         "auto": "chosen by kinds of columns, number of records and budget, never by values",
         "plain": "numbers scaled to [-1, 1], a 0 or 1 for each category",
         **{name: first_words(kind) for name, kind in TABLE.items()},
+        **{
+            name: f"{first_words(kind)} ({describe_provider(kind)})"
+            for name, kind in find_plugins().items()
+        },
         "sqrt": "roots of the features' sizes, for counts and ReLU features",
         "fourier": "random cosine features next to the rows, for pictures and signals",
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from lastiterate import plugins
 from lastiterate.data.binary_source import read_idx
 from lastiterate.data.cifar import read_batch, read_folder
 from lastiterate.data.columns import MISSING, Array, Numeric, day_number
@@ -193,6 +194,9 @@ def _format_of(path: Path) -> Format:
         )
     try:
         reader = next((kind for kind in FORMATS if kind.matches(path)), None)
+        if reader is None:  # a plug-in never takes a file from a reader of this project
+            others = plugins.find_all("readers", _accept).values()
+            reader = next((kind for kind in others if kind.matches(path)), None)
     except OSError as error:
         raise _unreadable(path, error) from None
     if reader is None:
@@ -203,6 +207,43 @@ def _format_of(path: Path) -> Format:
             _way_in(path),
         )
     return reader
+
+
+def _accept(name: str, value: object, package: str) -> Format:
+    """Return the format of a plug-in; what it reads is marked, and its errors show no cell."""
+    if type(value) is not Format:
+        raise InputError("entry point", "must name a lastiterate.data.readers.Format", value)
+    outside, given = plugins.Outside("readers", name, package), value
+
+    def guard(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def call(path: Path) -> Any:
+            try:
+                return function(path)
+            except (InputError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise InputError(
+                    "data file",
+                    f"must be readable by the reader {name} of {package}",
+                    f"{path.name} ({type(error).__name__})",
+                ) from None
+
+        return call
+
+    def read(path: Path) -> Table:
+        table = guard(given.read)(path)
+        if type(table) is not Table:
+            raise InputError(
+                "data file", f"must become a Table, and the reader {name} of {package} gives none"
+            )
+        return replace(table, outside=(outside,))
+
+    return Format(
+        given.called,
+        guard(given.matches),
+        read,
+        None if given.header is None else guard(given.header),
+    )
 
 
 WAYS_IN = {

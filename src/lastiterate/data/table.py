@@ -15,6 +15,7 @@ import numpy as np
 
 from lastiterate import limits
 from lastiterate.errors import InputError
+from lastiterate.plugins import Outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ class Table:
     the file before the table's own. ``shape``: of one record of an array. ``types``: what the file
     itself states that a column holds, where it does: integers, numbers, days, times of day,
     true/false, text or nothing. ``kept``: booleans, true for the file's rows that
-    are used, where some are not.
+    are used, where some are not. ``outside``: the plug-in that read the file.
     """
 
     names: tuple[str, ...]
@@ -102,6 +103,7 @@ class Table:
     shape: tuple[int, ...] | None = None
     types: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: np.ndarray | None = None
+    outside: tuple[Outside, ...] = ()
 
     def __len__(self) -> int:
         if self.cells is not None:

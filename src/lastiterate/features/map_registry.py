@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
+from lastiterate import plugins
 from lastiterate.errors import InputError
 from lastiterate.features.columns import Bins, Curves, Gated, HashedWords, RecordMap
 from lastiterate.features.record_fields import Field
@@ -26,7 +27,7 @@ def maps_named(
     if names == PLAIN:
         return ()
     listed = [name.strip() for name in names.split(",")]
-    strange = [name for name in listed if name not in TABLE]
+    strange = [name for name in listed if _find_map(name) is None]
     if strange or len(set(listed)) != len(listed):
         raise InputError(
             "features",
@@ -36,15 +37,13 @@ def maps_named(
             if strange == [PLAIN]
             else "auto, sqrt and fourier are for training a model",
         )
-    return tuple(
-        TABLE[name]() if fields is None else TABLE[name].for_budget(fields, resolved)
-        for name in listed
-    )
+    kinds = [kind for name in listed if (kind := _find_map(name)) is not None]
+    return tuple(kind() if fields is None else kind.for_budget(fields, resolved) for kind in kinds)
 
 
 def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMap, ...]:
     """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No
-    value is looked at."""
+    value is looked at, and no plug-in is asked."""
     return tuple(
         one.for_budget(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved)
     )
@@ -60,7 +59,7 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
         raise InputError(
             "features", "must be the name of a map, or a list of maps", cast(object, data)
         )
-    classes = {one.__name__: one for one in TABLE.values()}
+    classes = _classes_for(cast("Sequence[object]", data))
     return tuple(
         record_map
         for entry in cast("Sequence[object]", data)
@@ -96,7 +95,8 @@ def describe_maps(maps: tuple[RecordMap, ...]) -> str:
 def check_maps(maps: object) -> None:
     """Refuse what is no tuple of maps of the table, by their exact type."""
     if not isinstance(maps, tuple) or any(
-        type(one) not in TABLE.values() for one in cast("tuple[object, ...]", maps)
+        type(one) not in TABLE.values() and type(one) not in _PROVIDERS
+        for one in cast("tuple[object, ...]", maps)
     ):
         raise InputError(
             "features", "must be a tuple of maps of lastiterate.features", cast(object, maps)
@@ -104,3 +104,66 @@ def check_maps(maps: object) -> None:
     names = [one.name for one in cast("tuple[RecordMap, ...]", maps)]
     if len(set(names)) != len(names):
         raise InputError("features", "must name a map once", names)
+
+
+# Maps of plug-ins.
+
+_PROVIDERS: dict[type[RecordMap], str] = {}
+
+
+def find_plugins() -> dict[str, type[RecordMap]]:
+    """Return the maps of plug-ins by name; none where they are not allowed."""
+    return plugins.find_all("features", _accept)
+
+
+def list_providers(maps: Sequence[RecordMap]) -> tuple[plugins.Outside, ...]:
+    """Return the marks of the maps that plug-ins provide."""
+    return tuple(
+        plugins.Outside("features", one.name, _PROVIDERS[type(one)])
+        for one in maps
+        if type(one) in _PROVIDERS
+    )
+
+
+def describe_provider(kind: type[RecordMap]) -> str:
+    """Say which package provides a map."""
+    return plugins.mark(_PROVIDERS[kind])
+
+
+def _find_map(name: str) -> type[RecordMap] | None:
+    return TABLE[name] if name in TABLE else plugins.find("features", name, _accept)
+
+
+def _classes_for(data: Sequence[object]) -> dict[str, type[RecordMap]]:
+    """Return the maps by class; those of plug-ins too, where an entry names none of the table."""
+    classes = {one.__name__: one for one in TABLE.values()}
+    named = [entry.get("type") for entry in data if serialization.is_object(entry)]
+    strange = [name for name in named if isinstance(name, str) and name not in classes]
+    if not strange:
+        return classes
+    outside = {kind.__name__: kind for kind in find_plugins().values()}
+    if not set(strange) <= set(outside) and plugins.find_installed("features"):
+        raise InputError(
+            "features",
+            'has an unknown "type"',
+            strange[0],
+            "where a plug-in provides it, let its code run: lastiterate.allow_plugins()",
+        )
+    return classes | outside
+
+
+def _accept(name: str, value: object, package: str) -> type[RecordMap]:
+    """Return the class of a plug-in's map, from now on one that schemas may hold."""
+    if not (isinstance(value, type) and issubclass(value, RecordMap)):
+        raise InputError(
+            "entry point",
+            "must name a class that derives from lastiterate.features.columns.RecordMap",
+            str(value),  # pyright: ignore[reportUnknownArgumentType]
+        )
+    if value.name != name:
+        raise InputError("entry point", f"must be called {value.name}, as its map is", name)
+    taken = {*TABLE, *(one.__name__ for one in TABLE.values()), PLAIN, "auto", "sqrt", "fourier"}
+    if name in taken or value.__name__ in taken:
+        raise InputError("features", "must have a name that no map of this project has", name)
+    _PROVIDERS[value] = package
+    return value

@@ -265,8 +265,15 @@ def _with_form(order: TrainingRequest, file: DataFile) -> TrainingRequest:
     answers, threshold = file.answers, threshold_of(order.threshold, len(file.schema.classes))
     if isinstance(answers, Labels):
         answers = replace(answers, threshold=threshold)
+    read_by = file.table.outside if isinstance(file.table, Table) else ()
     return replace(
-        order, data=file.data, schema=file.schema, answers=answers, unit=file.who, size=file.size()
+        order,
+        data=file.data,
+        schema=file.schema,
+        answers=answers,
+        unit=file.who,
+        size=file.size(),
+        caveats=(*order.caveats, *(part.words for part in read_by)),
     )
 
 

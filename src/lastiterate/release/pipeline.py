@@ -12,6 +12,7 @@ from lastiterate import interrupts
 from lastiterate.accounting.noise_calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
 from lastiterate.errors import InputError, outside
+from lastiterate.features.map_registry import list_providers
 from lastiterate.release import composition_reminder, folder
 from lastiterate.release.ledger_charge import Charging, weights_hash
 from lastiterate.release.model_kinds import ModelKind
@@ -99,6 +100,8 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
     if not isinstance(order.data, LazyRecords) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats
+    if order.schema is not None:
+        caveats += tuple(part.words for part in list_providers(order.schema.features))
     if kind.subject == "run":
         run = order.certificate.run
         if (type(run.optimizer) is PostProcessing) != (order.optimizer is not None):
