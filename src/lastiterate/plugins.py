@@ -227,19 +227,24 @@ def check_named(listed: object) -> tuple[Outside, ...]:
 
 
 def _check_available(part: Outside) -> None:
-    rests = f"cannot be checked: it rests on the {part.words}"
     if not _allowed:
-        raise InputError(
-            "certificate",
-            rests,
-            None,
-            "install that package and let its code run: lastiterate.allow_plugins()",
-        )
+        raise refuse_unchecked(part.words)
     here = [_package_of(point) for point in find_installed(part.group).get(part.name, ())]
     if part.by not in here:
         raise InputError(
             "certificate",
-            f"{rests}, and {' and '.join(here) or 'no such package'} is installed",
+            f"cannot be checked: it rests on the {part.words}, and "
+            f"{' and '.join(here) or 'no such package'} is installed",
             None,
             f"install {part.by}",
         )
+
+
+def refuse_unchecked(words: str) -> InputError:
+    """Return the refusal of what cannot be checked without a plug-in, by its mark."""
+    return InputError(
+        "certificate",
+        f"cannot be checked: it rests on the {words}",
+        None,
+        "install that package and let its code run: lastiterate.allow_plugins()",
+    )

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lastiterate import plugins
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.model_kinds import ModelKind, kind_of
@@ -173,6 +174,9 @@ def verify_folder(
     _check_schemas(stored.certificate, stored.model)
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
+    for text in checked.plugins:
+        if text.startswith(plugins.KINDS["features"]) and not plugins.are_allowed():
+            raise plugins.refuse_unchecked(text)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
     changed, uncovered = folders.compare_files(place)
     uncovered = (*checked.uncovered, *uncovered)
