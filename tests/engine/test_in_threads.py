@@ -8,7 +8,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import lastiterate as li
 from lastiterate.engine.linear_model import Measurable, prepare_privately
-from lastiterate.engine.preprocessing import each_sum, map_in_threads
+from lastiterate.engine.preprocessing import each_sum
+from lastiterate.processor_threads import map_in_threads
 
 RNG = np.random.default_rng(0)
 TABLES = [

@@ -16,7 +16,6 @@ from lastiterate.engine.noise import NoiseArguments
 from lastiterate.engine.preprocessing import (
     SLICE,
     linear_loss,
-    map_in_threads,
     prepare_rows,
     target_offset,
 )
@@ -24,6 +23,7 @@ from lastiterate.engine.random import ORDER, Key, stream
 from lastiterate.engine.row_clipping import allocate_aligned, clamp_to_float32, clip_rows, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
+from lastiterate.processor_threads import map_in_threads
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.losses import HuberRidge, KnownConstants, LinearLoss, Logistic, Softmax
 from lastiterate.run.preprocessing import columns

@@ -25,8 +25,6 @@ from lastiterate.engine.preprocessing import (
     TrainedWeights,
     execution_of,
     linear_loss,
-    map_in_threads,
-    one_thread,
     prepare_rows,
     release_eigenvalue,
     scores_of_prepared,
@@ -44,6 +42,7 @@ from lastiterate.engine.random import (
 from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
+from lastiterate.processor_threads import map_in_threads, one_thread
 from lastiterate.run.measured_smoothness import (
     is_measured_by_block,
     largest_eigenvalue,

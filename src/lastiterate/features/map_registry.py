@@ -8,11 +8,12 @@ from typing import Any, cast, get_args
 from lastiterate import plugins
 from lastiterate.errors import InputError
 from lastiterate.features.columns import Bins, Curves, Gated, HashedWords, RecordMap
+from lastiterate.features.patches import Patches
 from lastiterate.features.record_fields import Field
 from lastiterate.features.scattering import Scattering
 from lastiterate.run import serialization
 
-Maps = Curves | Bins | HashedWords | Scattering | Gated
+Maps = Curves | Bins | HashedWords | Patches | Scattering | Gated
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 
@@ -42,11 +43,15 @@ def maps_named(
 
 
 def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMap, ...]:
-    """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No
-    value is looked at, and no plug-in is asked."""
-    return tuple(
-        one.for_budget(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved)
-    )
+    """The maps that pay for such fields, the first of each field; ``resolved``: public records
+    times mu of the budget. No value is looked at, and no plug-in is asked."""
+    chosen: list[type[RecordMap]] = []
+    for one in TABLE.values():
+        kinds = tuple(kind for other in chosen for kind in other.takes)
+        left = tuple(field for field in fields if not isinstance(field, kinds))
+        if any(isinstance(field, one.takes) for field in left) and one.pays(left, resolved):
+            chosen.append(one)
+    return tuple(one.for_budget(fields, resolved) for one in chosen)
 
 
 def maps_from(data: object) -> tuple[RecordMap, ...]:

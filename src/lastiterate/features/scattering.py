@@ -267,7 +267,7 @@ class Scattering(RecordMap):
     def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
         """For pictures: arrays of two dimensions, or with few channels, that are large enough."""
         one = cls.for_budget(fields, resolved)
-        shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
+        shapes = [image_shape(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
         return (
             bool(fit)
@@ -281,10 +281,10 @@ class Scattering(RecordMap):
         return 2 ** (self.scales + 1)
 
     def width(self, field: Field) -> int:
-        return self.features(_shape(field))
+        return self.features(grid_shape(field))
 
     def norm(self, field: Field) -> float:
-        self.cells_of(_shape(field))
+        self.cells_of(grid_shape(field))
         return 1.0
 
     def words(self) -> str:
@@ -292,7 +292,7 @@ class Scattering(RecordMap):
 
     def rows(self, field: Field, values: Values) -> np.ndarray:
         given = np.asarray(values, dtype=np.float32)
-        return self.apply(((given + 1) / 2).reshape(len(given), *_shape(field)))
+        return self.apply(((given + 1) / 2).reshape(len(given), *grid_shape(field)))
 
     @property
     def channels(self) -> int:
@@ -333,18 +333,8 @@ class Scattering(RecordMap):
         Numbers outside are taken for the nearer end, and what is no number for 0. Errors: other
         kinds of numbers, and what ``cells_of`` refuses.
         """
-        if images.dtype.kind not in "fb" and images.dtype != np.uint8:
-            raise InputError(
-                "images",
-                "must be bytes, or floating-point numbers in [0, 1]",
-                str(images.dtype),
-                "divide them by their largest possible value",
-            )
         cells, width = self.cells_of(images.shape[1:]), self.features(images.shape[1:])
-        if images.ndim == 3:
-            images = images[..., None]
-        elif images.shape[3] > COLOURS:
-            images = np.moveaxis(images, 1, 3)
+        images = as_images(images)
         out = np.empty((len(images), width), dtype=np.float32)
         chunk = max(
             1,
@@ -374,14 +364,14 @@ class Scattering(RecordMap):
         return (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
 
-def _shape(field: Field) -> tuple[int, ...]:
+def grid_shape(field: Field) -> tuple[int, ...]:
     assert isinstance(field, Grid)
     return field.shape
 
 
 def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels. Errors: what is no shape of an image."""
-    sizes = _as_image(shape)
+    sizes = image_shape(shape)
     if sizes is None:
         raise InputError(
             "images",
@@ -393,12 +383,27 @@ def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return sizes
 
 
-def _as_image(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     if len(shape) == 2:
         shape = (*shape, 1)
     if len(shape) != 3 or min(shape) < 1 or min(shape[0], shape[2]) > COLOURS:
         return None
     return (shape[0], shape[1], shape[2]) if shape[2] <= COLOURS else (shape[1], shape[2], shape[0])
+
+
+def as_images(arrays: np.ndarray) -> np.ndarray:
+    """Images (n, height, width, channels) of arrays that ``check_shape`` takes. Errors: numbers
+    other than bytes and floating-point ones."""
+    if arrays.dtype.kind not in "fb" and arrays.dtype != np.uint8:
+        raise InputError(
+            "images",
+            "must be bytes, or floating-point numbers in [0, 1]",
+            str(arrays.dtype),
+            "divide them by their largest possible value",
+        )
+    if arrays.ndim == 3:
+        return arrays[..., None]
+    return np.moveaxis(arrays, 1, 3) if arrays.shape[3] > COLOURS else arrays
 
 
 def pixels(images: np.ndarray) -> np.ndarray:
