@@ -147,13 +147,17 @@ class Terminal(Console):
         return super().render_str(visible(text), **options)
 
 
+_VISIBLE = re.compile(r"[ -~\n\t]*")
+"""Letters that are printable in ASCII."""
+
+
 def visible(text: str) -> str:
     """The text with every character that is not printable as an escape, such as ``\\x1b``; line
     breaks and tabs stay.
 
     Escape sequences, bells and overrides of the direction of text are not printable.
     """
-    if text.isascii() and text.isprintable():
+    if _VISIBLE.fullmatch(text):
         return text
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
@@ -438,6 +442,11 @@ _PLAIN_NUMBER = re.compile(r"[-+](?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII
 def format_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A line for the header and for every row; no cell is a formula."""
     return "".join(_line([_inert(cell) for cell in row]) for row in [header, *rows])
+
+
+def format_cell(cell: object) -> str:
+    """A cell as it stands in a line of several."""
+    return _line([_inert(cell), ""]).removesuffix(",\n")
 
 
 def _line(cells: Sequence[object]) -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from shutil import copyfileobj
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastiterate import interrupts
+from lastiterate.atomic_files import SHARED, is_taken, whole_file
 from lastiterate.cli.app import (
     Header,
     Json,
@@ -16,16 +23,29 @@ from lastiterate.cli.app import (
     UnpackedLimit,
     app,
     emit,
+    format_cell,
     format_csv,
     reports_errors,
+    visible,
 )
+from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.release.prediction import PredictedRecords
+
+FORMS = ("csv", "jsonl")
+AT_ONCE = 2**20
+"""Characters that standard output gets at once, and without which it gets nothing where a record is
+refused."""
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]*")
+"""Cells of CSV that stay as they are."""
 
 
 @app.command("predict")
 @reports_errors
 def predict_command(
     model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-    file: Annotated[str, typer.Argument(help="new records: a file as for train")],
+    file: Annotated[str, typer.Argument(help="new records: a file as for train, or JSON lines")],
     ids: Annotated[
         str | None,
         typer.Option(
@@ -44,30 +64,140 @@ def predict_command(
     ] = False,
     out: Out = None,
     json_: Json = False,
+    format: Annotated[
+        str,
+        typer.Option("--format", help="standard input and output: csv or jsonl"),
+    ] = "csv",
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Write the predictions of a model as CSV.
+    """Write the predictions of a model as CSV, JSON lines or Parquet.
 
     A row holds the label (or number) and the probability of each class, which train --calibrated
-    calibrates.
+    calibrates. CSV, JSON lines and Parquet are read and written in blocks. The name of --out says
+    its form: .jsonl, .parquet, or CSV.
     """
     from lastiterate.cli import run_flags
     from lastiterate.cli.run_flags import threshold as threshold_from
     from lastiterate.release.loading import load
-    from lastiterate.release.prediction import prediction_rows
+    from lastiterate.release.prediction import predict_blocks
 
-    titles, rows = prediction_rows(
+    if format not in FORMS:
+        raise InputError("format", "must be csv or jsonl", format)
+    blocks = predict_blocks(
         load(model),
         file,
         ids=ids,
         threshold=threshold_from(threshold),
         probabilities=probabilities,
         header=run_flags.header(header),
+        form=format,
     )
     if json_:
-        emit(json.dumps(to_objects(titles, rows), indent=2) + "\n", out)
+        objects = [one for block in blocks for one in to_objects(block.titles, block.rows())]
+        emit(json.dumps(objects, indent=2) + "\n", out)
         return
-    emit(format_csv(titles, rows), out)
+    if out is None:
+        _print_blocks(format_blocks(blocks, format == "jsonl", visible))
+        return
+    if is_taken(out):
+        raise InputError("folder", "must not exist yet", str(out), "choose another name")
+    _write_file(out, blocks)
+
+
+def _print_blocks(texts: Iterable[str]) -> None:
+    """Write texts to standard output, ``AT_ONCE`` characters and more at a time."""
+    held, size = list[str](), 0
+    for text in texts:
+        interrupts.check()
+        held.append(text)
+        size += len(text)
+        if size >= AT_ONCE:
+            sys.stdout.write("".join(held))
+            sys.stdout.flush()
+            held, size = [], 0
+    sys.stdout.write("".join(held))
+    sys.stdout.flush()  # a full disk is reported here, and not when Python ends
+
+
+def _write_file(out: Path, blocks: Iterator[PredictedRecords]) -> None:
+    """Write a file of predictions, whole or not at all."""
+    try:
+        with tempfile.TemporaryFile(dir=out.parent) as held:
+            if out.suffix.lower() == ".parquet":
+                _write_parquet(held, out, blocks)
+            else:
+                lines = out.suffix.lower() in (".jsonl", ".ndjson")
+                for text in format_blocks(blocks, lines, lambda text: text):
+                    interrupts.check()
+                    held.write(text.encode())
+            held.seek(0)
+            with interrupts.later():
+                with whole_file(out, new=True, mode=SHARED) as file:
+                    copyfileobj(held, file)
+                interrupts.say(f"{out} is written")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(out)) from None
+    sys.stdout.flush()
+
+
+def _write_parquet(file: Any, out: Path, blocks: Iterator[PredictedRecords]) -> None:
+    """Write a Parquet file: texts, and numbers in double precision."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            "out",
+            "in Parquet needs pyarrow",
+            out.name,
+            "install it with: pip install lastiterate[parquet]",
+        ) from None
+    writer = None
+    for block in blocks:
+        interrupts.check()
+        columns = [pyarrow.array(column) for column in block.columns]
+        table = pyarrow.table(columns, names=block.titles)
+        writer = writer or parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def format_blocks(
+    blocks: Iterator[PredictedRecords], lines: bool, show: Callable[[str], str]
+) -> Iterator[str]:
+    """Predictions as JSON ``lines`` or as CSV with a header, a text for each block.
+
+    ``show``: what happens to the letters of names and cells.
+    """
+    first = True
+    for block in blocks:
+        if first and not lines:
+            yield show(format_csv(block.titles, []))
+        first = False
+        texts: dict[str, str] = {}
+
+        def cell(text: str, texts: dict[str, str] = texts) -> str:
+            if not lines and _PLAIN.fullmatch(text):
+                return text
+            found = texts.get(text)
+            if found is None:
+                found = json.dumps(text) if lines else show(format_cell(text))
+                texts[text] = found
+            return found
+
+        columns = [
+            list(map(cell, column)) if isinstance(column[0], str) else column
+            for column in block.columns
+        ]
+        forms = ["%s" if isinstance(column[0], str) else "%.6g" for column in columns]
+        if lines:
+            keys = [json.dumps(title).replace("%", "%%") for title in block.titles]
+            pairs = [f"{key}: {form}" for key, form in zip(keys, forms, strict=True)]
+            line = "{" + ", ".join(pairs) + "}\n"
+        else:
+            line = ",".join(forms) + "\n"
+        yield "".join([line % row for row in zip(*columns, strict=True)])
 
 
 def to_objects(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lastiterate import limits
 from lastiterate.data.cell_values import is_written_otherwise
@@ -224,10 +224,8 @@ def records_of(
         first = next(rows, list[str]())
         near = list(islice(rows, NEAR))
         header, named = rule.read(first, near, path)
-        yield (
-            header,
-            whole_records(chain([first] if first and not named else [], near, rows), len(header)),
-        )
+        records = chain([first] if first and not named else [], near, rows)
+        yield header, WholeRecords(len(header)).check(records)
 
 
 def _limit_memory(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
@@ -241,29 +239,42 @@ def _limit_memory(records: Iterator[list[str]], path: Path) -> Iterator[list[str
         yield record
 
 
-def whole_records(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
-    """Records of ``width`` cells; empty lines are allowed behind the last one."""
-    empty = 0
-    for number, row in enumerate(rows, start=1):
-        if not row:
-            empty += 1
-            continue
-        if not empty and len(row) > width:
-            raise InputError(
-                "data file",
-                f"needs {width} cells in every record, and has {len(row)} in record {number}",
-                None,
-                'a cell with a separator in it needs quotation marks, such as "1,000"',
-            )
-        if empty or len(row) != width:
-            raise InputError(
-                "data file",
-                f"needs {width} cells in every record, and has "
-                + (f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}"),
-                None,
-                "the file may be cut off, or a line be empty or a comment: leave that line out",
-            )
-        yield row
+class WholeRecords:
+    """Checks records of ``width`` cells, one part of a file after the other; ``number``: how many
+    rows there were. Empty lines are allowed behind the last record."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.number, self.empty = width, 0, 0
+
+    def check(self, rows: Iterable[list[str]]) -> Iterator[list[str]]:
+        """The records among the rows."""
+        width = self.width
+        for row in rows:
+            self.number += 1
+            if not row:
+                self.empty += 1
+                continue
+            if not self.empty and len(row) > width:
+                raise InputError(
+                    "data file",
+                    f"needs {width} cells in every record, and has {len(row)} in record "
+                    f"{self.number}",
+                    None,
+                    'a cell with a separator in it needs quotation marks, such as "1,000"',
+                )
+            if self.empty or len(row) != width:
+                raise InputError(
+                    "data file",
+                    f"needs {width} cells in every record, and has "
+                    + (
+                        f"0 in record {self.number - self.empty}"
+                        if self.empty
+                        else f"{len(row)} in record {self.number}"
+                    ),
+                    None,
+                    "the file may be cut off, or a line be empty or a comment: leave that line out",
+                )
+            yield row
 
 
 def read_header(path: Path, stated: bool | None = None) -> tuple[str, ...]:
@@ -340,11 +351,19 @@ def _check_separator(stated: str, path: Path) -> str:
     return stated
 
 
+class HasLines(Protocol):
+    """Text that is read line by line."""
+
+    def readline(self, size: int, /) -> str:
+        """The next line, of at most so many characters; empty at the end."""
+        ...
+
+
 class Lines:
     """The lines of a file, refused where the record that they belong to is too long; the reader of
     records starts the count again, and a cell may hold ends of lines."""
 
-    def __init__(self, file: io.TextIOBase) -> None:
+    def __init__(self, file: HasLines) -> None:
         self._file, self.taken = file, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -356,13 +375,18 @@ class Lines:
             raise StopIteration
         self.taken += len(line)
         if self.taken > limits.RECORD:
-            raise InputError(
-                "data file",
-                f"must have at most {limits.RECORD:,} characters in a record",
-                None,
-                "a quotation mark may be missing",
-            )
+            raise too_long()
         return line
+
+
+def too_long() -> InputError:
+    """The refusal of a record without an end."""
+    return InputError(
+        "data file",
+        f"must have at most {limits.RECORD:,} characters in a record",
+        None,
+        "a quotation mark may be missing",
+    )
 
 
 @contextmanager

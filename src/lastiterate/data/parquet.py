@@ -17,6 +17,7 @@ from lastiterate import limits
 from lastiterate.data.schema_template import TRUTH
 from lastiterate.data.table import (
     Cells,
+    CodedCells,
     NumberText,
     Table,
     column_names,
@@ -71,18 +72,42 @@ def count_records(path: Path) -> int:
         return file.metadata.num_rows
 
 
-def read_batches(
-    path: Path, most: int, at: int, numbers: Container[str], unread: Container[str] = ()
+def read_blocks(
+    path: Path, most: int, numbers: Container[str], unread: Container[str], wanted: Container[str]
 ) -> Iterator[Table]:
-    """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it."""
+    """The records of a file or folder, 1 .. ``most`` at a time; of the columns those that are
+    ``wanted``, text as ``CodedCells``."""
+    parts, at = parts_of(path), 0
+    names = column_names(list(same_columns(parts)))
+    check_not_empty(path, names, sum(map(count_records, parts)))
+    read_stated_types(parts[0], unread)
+    for part in parts:
+        for table in read_batches(part, most, at, numbers, unread, wanted):
+            yield table
+            at = table.first + len(table)
+
+
+def read_batches(
+    path: Path,
+    most: int,
+    at: int,
+    numbers: Container[str],
+    unread: Container[str] = (),
+    coded: Container[str] | None = None,
+) -> Iterator[Table]:
+    """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it.
+
+    ``coded``: the only columns that are read, and text comes as ``CodedCells``.
+    """
     with open_parquet(path) as file:
         batches = file.iter_batches(batch_size=most, use_threads=False)
         while (batch := _next(batches, path)) is not None:
             names = column_names(list(batch.schema.names))
             cells = {
-                name: cells_by_kind(name, column, name in numbers)
+                name: cells_by_kind(name, column, name in numbers, coded is not None)
                 for name, column in zip(names, batch.columns, strict=True)
-                if name not in unread or has_cells(column.type)
+                if (name not in unread or has_cells(column.type))
+                and (coded is None or name in coded)
             }
             yield Table(names, cells, first=at)
             at += batch.num_rows
@@ -225,7 +250,7 @@ def read_stated_types(path: Path, unread: Container[str] = ()) -> dict[str, str]
     return dict(zip(names, map(name_type, schema.types), strict=True))
 
 
-def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
+def cells_by_kind(name: str, column: Any, number: bool, coded: bool = False) -> Cells:
     """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
     from pyarrow import types
 
@@ -240,11 +265,30 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
         )
     if number and types.is_floating(kind):
         return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
-    cells = cells_of(name, column)
+    cells = encode_cells(name, column) if coded else cells_of(name, column)
     held = kind.value_type if types.is_dictionary(kind) else kind
-    if number and (types.is_decimal(held) or types.is_floating(held) or types.is_integer(held)):
-        return [NumberText(cell) for cell in cells]
-    return cells
+    if not (
+        number and (types.is_decimal(held) or types.is_floating(held) or types.is_integer(held))
+    ):
+        return cells
+    if isinstance(cells, CodedCells):
+        return CodedCells([NumberText(text) for text in cells.texts], cells.codes)
+    return [NumberText(cell) for cell in cells]
+
+
+def encode_cells(name: str, column: Any) -> Cells:
+    """``cells_of`` an array of Arrow, each different value made text once."""
+    from pyarrow import types
+
+    kind = column.type
+    if not types.is_dictionary(kind):
+        plain = types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind)
+        if not (plain or types.is_date(kind) or types.is_timestamp(kind)):
+            return cells_of(name, column)
+        column = column.dictionary_encode()
+    texts = cells_of(name, column.dictionary)
+    codes = column.indices.cast("int64").fill_null(len(texts))
+    return CodedCells([*texts, ""], codes.to_numpy(zero_copy_only=False))
 
 
 def has_cells(kind: Any) -> bool:

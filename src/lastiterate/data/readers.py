@@ -153,11 +153,9 @@ def read_table(path: str | Path, schema: Schema | None = None, header: bool | No
     not decide. "-" reads a CSV table from standard input.
     """
     path = Path(path)
-    kind = _format_of(path)
-    if schema is not None and schema.header and kind.read is not read_csv:
-        raise InputError(
-            "header", "belongs to CSV files without one", path.name, "leave it out of the schema"
-        )
+    kind = find_format(path)
+    if schema is not None and kind.read is not read_csv:
+        check_has_names(schema, path)
     try:
         if schema is not None and kind.read is read_parquet:
             return read_parquet(path, schema.numbers, schema.unread)
@@ -171,21 +169,30 @@ def read_table(path: str | Path, schema: Schema | None = None, header: bool | No
             "data file", "must fit into memory", path.name, "its header may be damaged"
         ) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
+
+
+def check_has_names(schema: Schema, path: Path) -> None:
+    """Refuse names of columns that belong to CSV files, for a file that has its own."""
+    if schema.header:
+        raise InputError(
+            "header", "belongs to CSV files without one", path.name, "leave it out of the schema"
+        )
 
 
 def check_readable(path: str | Path) -> None:
     """Refuse a file that is of no known kind, or whose header cannot be read."""
     path = Path(path)
-    kind = _format_of(path)
+    kind = find_format(path)
     try:
         if kind.header is not None and path != STANDARD_INPUT:
             kind.header(path)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
 
 
-def _format_of(path: Path) -> Format:
+def find_format(path: Path) -> Format:
+    """The row of ``FORMATS`` that reads a file."""
     if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
         raise InputError(
             "data file",
@@ -198,7 +205,7 @@ def _format_of(path: Path) -> Format:
             others = plugins.find_all("readers", _accept).values()
             reader = next((kind for kind in others if kind.matches(path)), None)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     if reader is None:
         raise InputError(
             "data file",
@@ -264,7 +271,8 @@ def _way_in(path: Path) -> str:
     )
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
+def unreadable(path: Path, error: OSError) -> InputError:
+    """The refusal of a file that the system does not let anybody read."""
     return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
 
 
@@ -292,7 +300,7 @@ def schema_template(
     the file writes numbers and days.
     """
     path = Path(path)
-    kind = _format_of(path)
+    kind = find_format(path)
     given = {} if columns is None else parse_columns(columns)
     if header is False and not given:
         raise InputError(
@@ -316,7 +324,7 @@ def schema_template(
             else dict.fromkeys(read_header(path, header), "?")
         )
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     strange = [name for name in given if name not in types]
     if strange:
         listed = (

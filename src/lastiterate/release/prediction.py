@@ -6,18 +6,70 @@ Nothing here trains or certifies: a linear model predicts without JAX, SciPy and
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from lastiterate.data.blocks import read_blocks
 from lastiterate.data.columns import Id
 from lastiterate.data.encoding import encode_features
+from lastiterate.data.json_lines import is_json_lines
 from lastiterate.data.readers import read_table
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.score_meaning import Labels, threshold_of
+from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
 from lastiterate.run.probability_calibration import Calibration, weighs_classes
 from lastiterate.run.run import Run
+
+WHOLE = 2**24
+"""Bytes of a file that is read again, and whole, to say what is wrong with it."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedRecords:
+    """Predictions for some records of a file.
+
+    ``copied``: the name of a column of the file and its cells, which are written in front. For
+    classes ``names`` and ``chances`` (n, classes) are theirs, and ``picked`` (n,) is the index of
+    the label; for numbers ``numbers`` (n,) are the predictions.
+    """
+
+    copied: tuple[str, list[str]] | None
+    names: tuple[str, ...] = ()
+    picked: np.ndarray | None = None
+    chances: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+
+    @property
+    def titles(self) -> list[str]:
+        """What the columns are called."""
+        front = [] if self.copied is None else [self.copied[0]]
+        return [*front, "prediction", *(f"probability_{name}" for name in self.names)]
+
+    @property
+    def columns(self) -> list[list[Any]]:
+        """The copied cells and the labels as text, every number as a float."""
+        front = [] if self.copied is None else [self.copied[1]]
+        if self.picked is None or self.chances is None:
+            assert self.numbers is not None
+            return [*front, _to_list(self.numbers)]
+        labels: list[Any] = [self.names[index] for index in _to_list(self.picked)]
+        return [*front, labels, *(_to_list(column) for column in self.chances.T)]
+
+    def rows(self) -> list[list[str]]:
+        """Rows of text; numbers have six digits."""
+        rows = zip(*self.columns, strict=True)
+        return [[cell if isinstance(cell, str) else f"{cell:.6g}" for cell in row] for row in rows]
+
+
+def _to_list(values: np.ndarray) -> list[Any]:
+    return values.tolist()
 
 
 def prediction_rows(
@@ -29,10 +81,30 @@ def prediction_rows(
     probabilities: bool = False,
     header: bool | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every
-    class.
+    """Header and rows of the CSV that ``predict`` writes, of all records at once; see
+    ``predict_blocks``."""
+    blocks = list(
+        predict_blocks(
+            model, data, ids=ids, threshold=threshold, probabilities=probabilities, header=header
+        )
+    )
+    return blocks[0].titles, [row for block in blocks for row in block.rows()]
+
+
+def predict_blocks(
+    model: ReleasedModel,
+    data: str,
+    *,
+    ids: str | None = None,
+    threshold: float | tuple[float, float] | None = None,
+    probabilities: bool = False,
+    header: bool | None = None,
+    form: str = "csv",
+) -> Iterator[PredictedRecords]:
+    """The predictions for a file, block by block: the label, and the probability of every class.
 
     ``header``: whether the file's first row is a header, where the model's schema does not decide.
+    ``form``: what standard input holds.
 
     ``ids``: a column of the file that is written in front of them; by default the one that the
     schema calls an id, where the file has it. ``threshold``: instead of the model's own.
@@ -64,40 +136,70 @@ def prediction_rows(
         )
     if probabilities and isinstance(model, FittedLinear):
         _warn_of_probabilities(model.run)
-    try:
-        table = read_table(data, model.schema.with_header(header))
-        features = encode_features(table, model.schema)
-    except InputError as error:
-        raise _without_training(error, data) from None
-    if ids is None and table.cells is not None:
-        ids = next(
-            (c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells),
-            None,
-        )
+    schema = model.schema.with_header(header)
     if answers is not None and threshold is not None:
         answers = replace(answers, threshold=threshold_of(threshold, len(answers.values)))
+    own = [column.name for column in schema.columns if isinstance(column, Id)]
+    tables = read_blocks(
+        data, schema, copied=own if ids is None else [ids], header=header, form=form
+    )
+    while True:
+        try:
+            table = next(tables, None)
+            if table is None:
+                return
+            features = encode_features(table, model.schema)
+        except InputError as error:
+            raise _without_training(_name_first_fault(error, data, schema), data) from None
+        if ids is None and table.cells is not None:
+            ids = next((name for name in own if name in table.cells), None)
+        predicted = _predict(model, answers, features)
+        yield predicted if ids is None else replace(predicted, copied=_copy(table, ids, predicted))
+
+
+def _name_first_fault(error: InputError, data: str, schema: Schema) -> InputError:
+    """The refusal of a file that is read whole: of several faults the one that training names.
+
+    A file above ``WHOLE`` bytes, standard input and JSON lines have that of their first block.
+    """
+    path = Path(data)
+    if not path.is_file() or path.stat().st_size > WHOLE or is_json_lines(path):
+        return error
     try:
-        numbers = (
-            model.predict(features)
-            if answers is None or not isinstance(model, FittedLinear)
-            else model.scores(features)
-        )
+        encode_features(read_table(path, schema), schema)
+    except InputError as first:
+        return first
+    return error
+
+
+def _predict(
+    model: ReleasedModel, answers: Labels | None, features: np.ndarray
+) -> PredictedRecords:
+    """Predictions for rows."""
+    try:
+        if answers is None or not isinstance(model, FittedLinear):
+            return PredictedRecords(None, numbers=model.predict(features))
+        chances = answers.probabilities(model.scores(features))
     except InputError as error:
         raise (
             InputError("data file", error.rule.removesuffix("."))
             if error.argument == "x"
             else error
         ) from None
-    if answers is None:
-        return _prepend_column(table, ids, ["prediction"], [[f"{value:.6g}"] for value in numbers])
-    titles = ["prediction", *(f"probability_{name}" for name in answers.values)]
-    pairs = zip(answers.of(numbers), answers.probabilities(numbers), strict=True)
-    return _prepend_column(
-        table,
-        ids,
-        titles,
-        [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs],
-    )
+    names = tuple(str(value) for value in np.asarray(answers.values))
+    return PredictedRecords(None, names, pick_class(chances, answers.threshold), chances)
+
+
+def _copy(table: Table, ids: str, predicted: PredictedRecords) -> tuple[str, list[str]]:
+    """The name and the cells of a column of the file that is written in front of predictions."""
+    if table.cells is None or ids not in table.cells or ids in predicted.titles:
+        raise InputError(
+            "ids",
+            "must be a column of the file, and named otherwise than those of predictions",
+            ids,
+            "name one, or leave it out",
+        )
+    return ids, [str(cell) for cell in table.cells[ids]]
 
 
 def _warn_of_probabilities(run: Run) -> None:
@@ -124,21 +226,3 @@ def _without_training(error: InputError, data: str) -> InputError:
     if not again:
         return error
     return InputError(error.argument, f"{rule.rstrip(' ,;')}; rewrite {data}, not the schema")
-
-
-def _prepend_column(
-    table: Table, ids: str | None, header: list[str], rows: list[list[str]]
-) -> tuple[list[str], list[list[str]]]:
-    """The rows with a column of the file in front of them."""
-    if ids is None:
-        return header, rows
-    if table.cells is None or ids not in table.cells or ids in header:
-        raise InputError(
-            "ids",
-            "must be a column of the file, and named otherwise than those of predictions",
-            ids,
-            "name one, or leave it out",
-        )
-    return [ids, *header], [
-        [str(one), *row] for one, row in zip(table.cells[ids], rows, strict=True)
-    ]

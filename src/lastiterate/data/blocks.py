@@ -1,0 +1,298 @@
+"""Tables of a file, one block of records after the other: what is held does not grow with the file.
+
+Arrow parses a block of CSV where that gives the very cells that Python's reader gives, and Python's
+reader parses it otherwise. Cells of text are coded: what a schema says of a text is found out once
+for each block.
+"""
+
+# pyright: basic
+# Arrow has no types
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterator
+from functools import cache
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate import limits
+from lastiterate.data import parquet
+from lastiterate.data.columns import MISSING
+from lastiterate.data.csv_files import (
+    NEAR,
+    STANDARD_INPUT,
+    HeaderRule,
+    Lines,
+    WholeRecords,
+    begin,
+    open_text,
+    read_csv,
+    rows_of_lines,
+    too_long,
+)
+from lastiterate.data.json_lines import SMALL, JsonRecords, is_json_lines
+from lastiterate.data.readers import (
+    check_has_names,
+    find_format,
+    header_rule,
+    read_table,
+    unreadable,
+)
+from lastiterate.data.schema import Schema
+from lastiterate.data.table import Cells, CodedCells, Table
+from lastiterate.errors import InputError
+
+BLOCK = 2**22
+"""Bytes of text that are held at once, about."""
+RECORDS = 2**15
+"""Records of a Parquet file that are held at once."""
+JSON = "jsonl"
+
+
+def read_blocks(
+    path: str | Path,
+    schema: Schema,
+    *,
+    copied: Collection[str] = (),
+    header: bool | None = None,
+    form: str = "csv",
+) -> Iterator[Table]:
+    """The table in a file as ``read_table`` reads it, some of its records after the others.
+
+    ``copied``: columns that are wanted in addition to those that make rows, as text. ``form``: what
+    standard input holds, "csv" or "jsonl". Arrays come whole, in one table.
+    """
+    path = Path(path)
+    wanted = {column.name for column in schema.columns if column.fields} | set(copied)
+    numbers = schema.numbers & wanted
+    written = numbers - set(copied) if schema.decimal == "." else frozenset[str]()
+    try:
+        if (is_json_lines(path) and path.is_file()) or (path == STANDARD_INPUT and form == JSON):
+            check_has_names(schema, path)
+            with open_text(path) as raw:
+                records = JsonRecords(path, schema, wanted, written)
+                yield from records.tables(iter(_Blocks(raw).read, b""))
+            return
+        kind = find_format(path)
+        if kind.read is read_csv:
+            with open_text(path) as raw:
+                table = _CsvTable(_Blocks(raw), path, header_rule(schema, header))
+                yield from table.read(wanted, written)
+        elif kind.read is parquet.read_parquet:
+            check_has_names(schema, path)
+            yield from parquet.read_blocks(path, RECORDS, numbers, schema.unread, wanted)
+        else:
+            yield read_table(path, schema, header)
+    except MemoryError:
+        raise InputError(
+            "data file", "must fit into memory", path.name, "its header may be damaged"
+        ) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+class _Blocks:
+    """The bytes of a text in blocks of whole lines; the last line of a file may have no end."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw, self._rest, self._begun = raw, b"", False
+
+    def read(self) -> bytes:
+        """The next block, empty at the end of the text."""
+        block = self._rest
+        while True:
+            more = self._raw.read(BLOCK)
+            block += more
+            if not self._begun:
+                self._begun, block = True, block.removeprefix(b"\xef\xbb\xbf")
+            # the end of a line that a carriage return alone ends is seen by what stands behind it
+            end = block.rfind(b"\n") + 1 or block.rfind(b"\r", 0, len(block) - 1) + 1
+            if end or not more:
+                end = end if more else len(block)
+                self._rest = block[end:]
+                return block[:end]
+            if len(block) > 4 * limits.RECORD:  # bytes of as many characters
+                raise too_long()
+
+
+class _Text:
+    """The lines of blocks, as Python's reader of CSV takes them."""
+
+    def __init__(self, blocks: _Blocks) -> None:
+        self._blocks, self._text, self._length = blocks, io.StringIO(), 0
+
+    def open(self, block: bytes) -> None:
+        """Read the lines of this block next."""
+        text = block.decode()
+        self._text, self._length = io.StringIO(text, newline=""), len(text)
+
+    def readline(self, size: int, /) -> str:
+        """The next line, of the next block where this one has none left."""
+        line = self._text.readline(size)
+        if not line and (block := self._blocks.read()):
+            self.open(block)
+            return self._text.readline(size)
+        return line
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the open block has no line left."""
+        return self._text.tell() >= self._length
+
+    def take_rest(self) -> bytes:
+        """What is left of the open block, and of the blocks behind it where that is nothing."""
+        return self._text.read().encode() or self._blocks.read()
+
+
+class _CsvTable:
+    """A table of text that is read block by block."""
+
+    def __init__(self, blocks: _Blocks, path: Path, rule: HeaderRule) -> None:
+        self._blocks, self._text, self._path = blocks, _Text(blocks), path
+        lines = Lines(self._text)
+        begun, self._separator = begin(lines, path)
+        rows = rows_of_lines(lines, begun, self._separator)
+        first = next(rows, list[str]())
+        near = list(islice(rows, NEAR))
+        self._names, named = rule.read(first, near, path)
+        self._records = WholeRecords(len(self._names))
+        self._head = [*([first] if first and not named else []), *near]
+        self._odd = set[str]()
+        """Columns of numbers with cells that Arrow does not read as numbers."""
+
+    def read(self, wanted: Collection[str], numbers: Collection[str]) -> Iterator[Table]:
+        """Tables of the ``wanted`` columns; ``numbers``: those that may come as float64."""
+        at = 0
+        table = self._make_table(list(self._records.check(self._head)), wanted, at)
+        block = self._text.take_rest()
+        while True:
+            if len(table):
+                yield table
+            at += len(table)
+            if not block:
+                break
+            parsed = None if self._records.empty else self._parse(block, wanted, numbers, at)
+            if parsed is None:
+                rows = list(self._records.check(self._read_rows(block)))
+                table = self._make_table(rows, wanted, at)
+            else:
+                self._records.number += len(parsed)
+                table = parsed
+            block = self._blocks.read()
+        if not at:
+            raise InputError(
+                "data file", "must hold a header and at least one record", self._path.name
+            )
+
+    def _make_table(self, rows: list[list[str]], wanted: Collection[str], at: int) -> Table:
+        columns = zip(*rows, strict=True) if rows else [()] * len(self._names)
+        cells: dict[str, Cells] = {
+            name: [cell.strip() for cell in column]
+            for name, column in zip(self._names, columns, strict=True)
+            if name in wanted
+        }
+        return Table(self._names, cells, first=at)
+
+    def _read_rows(self, block: bytes) -> Iterator[list[str]]:
+        """The rows that begin in a block, by Python's reader."""
+        self._text.open(block)
+        lines = Lines(self._text)
+        for row in csv.reader(lines, delimiter=self._separator, strict=True):
+            lines.taken = 0
+            yield row
+            if self._text.at_end:
+                return
+
+    def _parse(
+        self, block: bytes, wanted: Collection[str], numbers: Collection[str], at: int
+    ) -> Table | None:
+        """The table of a block by Arrow; ``None`` where it may read other cells than Python does."""
+        names = [name for name in self._names if name in wanted]
+        if not names or not SMALL <= len(block) <= limits.CELL or not self._is_plain(block):
+            return None
+        try:
+            import pyarrow.csv  # noqa: F401
+        except ImportError:
+            return None
+        given = [name for name in names if name in numbers and name not in self._odd]
+        read = self._read_columns(block, names, given)
+        if read is None:
+            if self._read_columns(block, names, []) is None:
+                return None
+            self._odd.update(
+                name for name in given if self._read_columns(block, [name], [name]) is None
+            )
+            return self._parse(block, wanted, numbers, at)
+        cells = {name: _cells_of(read.column(name), name in given) for name in names}
+        odd = [name for name, column in cells.items() if column is None]
+        if odd:
+            self._odd.update(odd)
+            return self._parse(block, wanted, numbers, at)
+        return Table(self._names, {k: v for k, v in cells.items() if v is not None}, first=at)
+
+    def _is_plain(self, block: bytes) -> bool:
+        """Whether the cells of a block follow from its separators and ends of lines alone, or from
+        quotation marks that each begin or end a whole cell."""
+        block.decode()  # refuses what is no UTF-8
+        odd_ends = b"\r" in block and block.count(b"\r") != block.count(b"\r\n")
+        empty = block.startswith((b"\n", b"\r\n")) or b"\n\n" in block or b"\n\r\n" in block
+        if odd_ends or empty or b"\0" in block:
+            return False
+        if b'"' not in block:
+            return True
+        letters = np.frombuffer(b"\n" + block + b"\n", np.uint8)
+        marks = np.flatnonzero(letters == ord('"'))
+        ends = np.frombuffer(f"{self._separator}\r\n".encode(), np.uint8)
+        return (
+            len(marks) % 2 == 0
+            and bool(np.isin(letters[marks[::2] - 1], ends).all())
+            and bool(np.isin(letters[marks[1::2] + 1], ends).all())
+        )
+
+    def _read_columns(self, block: bytes, names: list[str], numbers: list[str]) -> Any:
+        """Columns of a block; ``None`` where one of the ``numbers`` has another cell, or a record
+        another number of cells."""
+        import pyarrow
+        from pyarrow import csv as arrow
+
+        text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        kinds = {name: pyarrow.float64() if name in numbers else text for name in names}
+        try:
+            return arrow.read_csv(
+                pyarrow.BufferReader(block),
+                arrow.ReadOptions(column_names=list(self._names), block_size=len(block) + 1),
+                arrow.ParseOptions(
+                    delimiter=self._separator,
+                    quote_char='"' if b'"' in block else False,
+                    newlines_in_values=b'"' in block,
+                ),
+                arrow.ConvertOptions(
+                    column_types=kinds, include_columns=names, null_values=_marks()
+                ),
+            )
+        except pyarrow.ArrowException:
+            return None
+
+
+@cache
+def _marks() -> list[str]:
+    """Cells that are missing numbers, in every case of their letters."""
+    return sorted(
+        {"".join(one) for text in MISSING for one in product(*((c, c.upper()) for c in text))}
+    )
+
+
+def _cells_of(column: Any, number: bool) -> Cells | None:
+    """The cells of a column of a block; ``None`` where a number is not finite, and Python has to
+    look at its text."""
+    if number:
+        values = np.asarray(column.to_numpy(), np.float64)
+        return None if np.count_nonzero(~np.isfinite(values)) != column.null_count else values
+    coded = column.combine_chunks()
+    coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
+    texts = [text.strip() for text in coded.dictionary.to_pylist()]
+    return CodedCells(texts, coded.indices.to_numpy())
