@@ -70,7 +70,7 @@ def predict_command(
     ] = "csv",
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Write the predictions of a model as CSV, JSON lines or Parquet.
+    """Write a model's predictions as CSV, JSON lines or Parquet.
 
     A row holds the label (or number) and the probability of each class, which train --calibrated
     calibrates. CSV, JSON lines and Parquet are read and written in blocks. The name of --out says

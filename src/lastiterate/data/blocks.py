@@ -144,7 +144,7 @@ class _Text:
         return self._text.tell() >= self._length
 
     def take_rest(self) -> bytes:
-        """What is left of the open block, and of the blocks behind it where that is nothing."""
+        """The rest of the open block, and the next block where there is none."""
         return self._text.read().encode() or self._blocks.read()
 
 

@@ -18,8 +18,8 @@ from lastiterate.engine.preprocessing import target_offset
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.model_kinds import kind_of
+from lastiterate.release.fitted_linear import FittedLinear
+from lastiterate.release.model_kinds import LINEAR, kind_of
 from lastiterate.release.onnx_graph import (
     BATCH,
     BOOL,
@@ -213,7 +213,7 @@ def verify_onnx(path: Path) -> CheckResult:
         if not checked.holds:
             return checked
         stored = folders.read(parent)
-        linear = kind_of(stored.model, stored.certificate).module == FittedLinear.__module__
+        linear = kind_of(stored.model, stored.certificate) is LINEAR
         model = loading.load(parent) if linear else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
