@@ -232,6 +232,15 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     with pytest.raises(li.InputError, match="another run"):
         subject.read(tmp_path / "n", ledger=tmp_path / "l")
     assert "was changed" in subject.read(tmp_path / "m", ledger=tmp_path / "l").ledger.problems[0]
+    code, said = compare("--ledger", tmp_path / "l")
+    assert code == 1 and f"{tmp_path / 'l'} does not hold - line 2" in said, said
+    told = json.loads(compare("--ledger", tmp_path / "l", "--json")[1])
+    assert not told["holds"] and told["problems"] == [] and "line 2" in told["ledger_problems"][0]
+    found = CliRunner().invoke(app, [*again, "--out", str(tmp_path / "damaged.html")])
+    said = " ".join(found.output.split())
+    assert found.exit_code == 1 and "does not hold, and the page says so" in said
+    shown = (tmp_path / "damaged.html").read_text()
+    assert 0 < shown.index("The ledger does not hold") < shown.index("Verified")
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "plan"])

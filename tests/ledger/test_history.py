@@ -15,9 +15,10 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.history import hash_chain
+from lastiterate.ledger.history import FIRST, LINE, hash_chain
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.quote import quote_line
+from lastiterate.release.ledger_charge import make_charging
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 
@@ -203,6 +204,47 @@ def test_a_ledger_that_does_not_hold_is_not_charged_and_shown_as_such(tmp_path, 
     for more in ([], ["--json"]):
         told = CliRunner().invoke(app, ["ledger", "show", str(ledger.path), *more])
         assert told.exit_code == 1 and "was changed" in " ".join(told.output.split())
+
+
+def rebuilt(ledger: Ledger, costs: str) -> None:
+    """Lower the costs of every line in the events and in the table, and chain all of it again."""
+    with closing(sqlite3.connect(ledger.path)) as file, file:
+        before, line = FIRST, ""
+        for number, text, _ in file.execute("SELECT * FROM events ORDER BY number").fetchall():
+            kind, fields = json.loads(text)
+            if kind == "line":
+                fields["costs"] = costs
+                line = hash_chain(line, *(fields[name] for name in LINE[:8]))
+                fields["chain"] = line
+                file.execute(
+                    "UPDATE releases SET costs = ?, chain = ? WHERE number = ?",
+                    (costs, line, fields["number"]),
+                )
+            text = json.dumps([kind, fields], sort_keys=True)
+            before = hash_chain(before, number, text)
+            file.execute(
+                "UPDATE events SET event = ?, chain = ? WHERE number = ?", (text, before, number)
+            )
+
+
+def test_lines_that_cost_less_than_their_curves_are_not_added_to(tmp_path):
+    """Whoever can rewrite every hash of the file cannot lower what its curves cost."""
+    ledger = filled(tmp_path / "l")
+    rebuilt(ledger, "[98956046500, 0]")  # the cost of mu .3: the same file again
+    assert ledger.verify() == ()
+    rebuilt(ledger, "[1000, 0]")
+    assert {problem[7:] for problem in ledger.verify()} == {"charges less than its curve costs"}
+    before = ledger.path.read_bytes()
+    for name in "ab":
+        with pytest.raises(
+            InputError, match=r"must hold before it is charged: line . charges less"
+        ):
+            ledger.reserve(name, Gdp(0.1), **ASKED)
+        with pytest.raises(
+            InputError, match=r"must hold before it is charged: line . charges less"
+        ):
+            make_charging(ledger=ledger, dataset=name).allowance()
+    assert ledger.path.read_bytes() == before
 
 
 def test_a_release_is_counted_among_those_of_its_data_set(tmp_path):

@@ -204,7 +204,7 @@ def report_command(
 ) -> None:
     """Write one offline HTML page about a release.
 
-    Exit code 1 if the release does not verify, or an audit refutes it.
+    Exit code 1 if the release or its ledger does not verify, or an audit refutes it.
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
@@ -272,4 +272,13 @@ def report_command(
                 highlight=False,
                 markup=False,
             )
+        raise typer.Exit(1)
+    if subject.ledger is not None and subject.ledger.problems:
+        console.print(
+            f"{ledger} does not hold, and the page says so: lastiterate ledger verify {ledger}",
+            style="bold red",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
         raise typer.Exit(1)

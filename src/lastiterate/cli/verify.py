@@ -47,18 +47,19 @@ def verify_command(
 ) -> None:
     """Recompute a certificate and check a folder's hashes.
 
-    Exit code 1 if the certificate does not hold.
+    Exit code 1 if the certificate or the ledger does not hold.
     """
     from lastiterate.release.folder import PAGE_DIFFERS
     from lastiterate.release.loading import verify
 
     checked = verify(path, key=key, chain=chain or ())
     page = _compare_page(path, checked, ledger, audit)
+    damaged = _find_damage(ledger)
     if json_:
         print(
             json.dumps(
                 {
-                    "holds": checked.holds,
+                    "holds": checked.holds and not damaged,
                     "problems": list(checked.problems),
                     "epsilon": checked.epsilon,
                     "delta": checked.delta,
@@ -70,6 +71,7 @@ def verify_command(
                     "uncovered": list(checked.uncovered),
                     "page_checked": page,
                 }
+                | ({"ledger_problems": damaged} if ledger is not None else {})
                 | ({"limit": checked.limit} if checked.limit else {})
                 | ({"plugins": list(checked.plugins)} if checked.plugins else {}),
                 indent=2,
@@ -132,8 +134,24 @@ def verify_command(
                 style="dim",
                 highlight=False,
             )
-    if checked.problems:
+    if damaged and not json_:
+        console.print(f"{ledger} does not hold", style="bold red", highlight=False, markup=False)
+        for problem in damaged:
+            console.print(f"- {problem}", highlight=False, markup=False)
+        console.print(
+            "Nothing that it says of other releases counts, and it is not charged: restore it from "
+            "a copy.",
+            highlight=False,
+        )
+    if checked.problems or damaged:
         raise typer.Exit(1)
+
+
+def _find_damage(ledger: Path | None) -> list[str]:
+    """What does not hold in a ledger that is named; nothing without one."""
+    from lastiterate.ledger import Ledger
+
+    return [] if ledger is None else list(Ledger(ledger).verify())
 
 
 def _compare_page(

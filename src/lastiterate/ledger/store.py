@@ -23,6 +23,7 @@ from lastiterate.ledger.budget import (
     Total,
     charge_problems,
     check_fits,
+    find_damage,
     line_of,
     total_of,
 )
@@ -208,6 +209,7 @@ class Ledger:
         _check_text("purpose", purpose)
         token = secrets.token_hex(16) if token is None else token
         before = self.total(dataset)
+        check_charges(self, before)
         size = before.groups(rows)
         curve = curve if size == 1 else curve.group(size)
         described = json.dumps(curve.to_dict())
@@ -425,12 +427,7 @@ class Ledger:
     def _check_holds(self, connection: sqlite3.Connection, done: str) -> None:
         """Refuse to write to a damaged ledger, or one whose tables contradict its events."""
         if problems := damage(connection) or history.differences(connection):
-            raise InputError(
-                "ledger",
-                f"must hold before it is {done}: {problems[0]}".replace("\n", " "),
-                str(self.path),
-                "restore it from a copy",
-            )
+            raise _does_not_hold(self, problems[0], done)
 
     def _move(
         self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None
@@ -442,6 +439,21 @@ class Ledger:
                     (state, model, token),
                 )
                 history.append(connection, "state", token=token, state=state, model=model)
+
+
+def check_charges(ledger: Ledger, total: Total) -> None:
+    """Refuse to charge a data set of which a line costs less than its curve."""
+    if problems := find_damage(total):
+        raise _does_not_hold(ledger, problems[0], "charged")
+
+
+def _does_not_hold(ledger: Ledger, problem: str, done: str) -> InputError:
+    return InputError(
+        "ledger",
+        f"must hold before it is {done}: {problem}".replace("\n", " "),
+        str(ledger.path),
+        "restore it from a copy; lastiterate ledger verify lists all that is wrong",
+    )
 
 
 def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: str | None) -> bool:

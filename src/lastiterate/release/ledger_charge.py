@@ -24,7 +24,7 @@ from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.quote import describe_second_name
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.store import Ledger, check_charges
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 
@@ -94,7 +94,9 @@ class Charging:
         token = self._checkpoint_token() or (
             "" if self._stopped is None else self._stopped[1].token
         )
-        return self._allowance_of(self.ledger.total(self.dataset), token)
+        total = self.ledger.total(self.dataset)
+        check_charges(self.ledger, total)
+        return self._allowance_of(total, token)
 
     def _allowance_of(self, total: Total, token: str = "") -> Allowance:
         return Allowance.of(total, token, of_units=self.of_units, id_column=self.id_column)

@@ -504,6 +504,26 @@ def banners(subject: ReportSource) -> list[Markup]:
     ]
 
 
+def warn_of_ledger(subject: ReportSource) -> list[Markup]:
+    """Warn first where the ledger that the page quotes does not hold."""
+    if subject.ledger is None or not subject.ledger.problems:
+        return []
+    return [
+        banner(
+            "bad",
+            "The ledger does not hold",
+            [
+                tag(
+                    "p",
+                    "The ledger that this page quotes was changed or is damaged: nothing is known "
+                    "of all releases together. What follows is for this model alone.",
+                ),
+                bullets(list(subject.ledger.problems)),
+            ],
+        )
+    ]
+
+
 def warn_of_persons(subject: ReportSource) -> list[Markup]:
     """Warn where rows are protected one by one and the table has a column of identifiers."""
     body, schema = subject.body, subject.schema

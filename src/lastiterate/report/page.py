@@ -29,7 +29,13 @@ from lastiterate.report.execution_section import (
     word,
 )
 from lastiterate.report.figures import effects, steps, tradeoff
-from lastiterate.report.guarantee_section import banners, refusal_section, summary, warn_of_persons
+from lastiterate.report.guarantee_section import (
+    banners,
+    refusal_section,
+    summary,
+    warn_of_ledger,
+    warn_of_persons,
+)
 from lastiterate.report.subject import ReportSource, read_verified
 
 # The parts of a report, in the order in which they are read.
@@ -38,6 +44,7 @@ from lastiterate.report.subject import ReportSource, read_verified
 def every(subject: ReportSource) -> list[Markup | str]:
     """All parts, for a certificate that holds."""
     return [
+        *warn_of_ledger(subject),
         *banners(subject),
         *warn_of_persons(subject),
         summary(subject),
