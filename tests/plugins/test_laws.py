@@ -4,11 +4,14 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import lastiterate as li
 from lastiterate import testing
 from lastiterate.curves import Gdp
+from lastiterate.features import Curves
+from lastiterate.features.record_fields import Number
 from lastiterate.theorems import TABLE, Satisfied
 from lastiterate.theorems.composition import composition_mu
 from tiers import size, unless
@@ -131,3 +134,25 @@ def test_the_laws_need_no_pytest_and_the_library_no_laws():
         "import lastiterate.testing.laws\nassert 'pytest' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Relative(Curves):
+    """A map whose rows are read next to those of the other records."""
+
+    def rows(self, field, values):
+        rows = super().rows(field, values)
+        return rows - rows.mean(axis=0) if self.wrong == "others" else rows * self.wrong
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [("others", "depends on other records"), (9.0, "norm"), (np.inf, "not finite"), (1.0, None)],
+)
+def test_a_map_that_is_none_of_single_records_is_found(monkeypatch, wrong, said):
+    monkeypatch.setattr(Relative, "wrong", wrong, raising=False)
+    values = np.array([-1.0, -0.2, 0.3, 1.0])
+    if said is None:
+        testing.check_feature_map(Relative(), Number("a"), values)
+        return
+    with pytest.raises(AssertionError, match=said):
+        testing.check_feature_map(Relative(), Number("a"), values)

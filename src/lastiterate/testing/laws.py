@@ -15,6 +15,8 @@ from typing import Any, get_args
 import numpy as np
 
 import lastiterate as li
+from lastiterate.features.columns import RecordMap
+from lastiterate.features.record_fields import Field, Values
 from lastiterate.run.batching import Batching
 from lastiterate.run.public_blocks import PublicBlocks
 from lastiterate.run.run import Run
@@ -364,6 +366,44 @@ def check_batching(kind: type[PublicBlocks], *, runs: int = 30, seed: int = 0) -
         if theorem.kind == "upper":
             met += _check_small_runs(theorem, kind, runs, seed) if _speaks(theorem) else 0
     assert met, f"no theorem speaks of {kind.__name__}"
+
+
+def check_feature_map(record_map: RecordMap, field: Field, values: Values) -> None:
+    """Check that a map makes numbers of one record from that record alone, within its norm.
+
+    Parameters
+    ----------
+    record_map : RecordMap
+        Map of the features.
+    field : Field
+        Public facts of the field.
+    values : Values
+        Values of a few records that the field may have, extreme ones among them.
+
+    Raises
+    ------
+    AssertionError
+        If rows depend on other records, on their order or on the call, have another width than is
+        stated, are not finite, or are longer than the stated norm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.features import Curves
+    >>> from lastiterate.features.record_fields import Number
+    >>> from lastiterate.testing import check_feature_map
+    >>> check_feature_map(Curves(), Number("age"), np.array([-1.0, 0.3, 1.0]))
+    """
+    name, n = type(record_map).__name__, len(values)
+    rows = np.asarray(record_map.rows(field, values))
+    assert rows.shape == (n, record_map.width(field)), f"{name}: rows of shape {rows.shape}"
+    assert np.isfinite(rows).all(), f"{name}: rows that are not finite"
+    longest = float(np.linalg.norm(rows, axis=1).max())
+    stated = record_map.norm(field)
+    assert longest <= stated * (1 + 1e-6), f"{name}: a row of norm {longest:g}, above {stated:g}"
+    alone = np.concatenate([record_map.rows(field, values[i : i + 1]) for i in range(n)])
+    assert np.array_equal(rows, alone), f"{name}: a row depends on other records"
+    assert np.array_equal(rows, record_map.rows(field, values)), f"{name}: rows change with calls"
 
 
 def _sum_rows(chunk: Any) -> Any:
