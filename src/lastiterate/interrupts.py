@@ -42,6 +42,7 @@ class _State:
     pending = False
     noticed = 0  #: signals that the interpreter came to know of
     depth = 0  #: of ``later``
+    kept = 0  #: of ``keep_outcome``
     own = 0  #: signals that the watcher sent itself
     outcome = NOTHING
     wake: socket.socket
@@ -73,7 +74,18 @@ def mark_answered() -> None:
 
 def say(outcome: str) -> None:
     """What has come of the command so far, for the sentence that a Ctrl-C from now on ends with."""
-    _now.outcome = outcome
+    if not _now.kept:
+        _now.outcome = outcome
+
+
+@contextmanager
+def keep_outcome() -> Generator[None]:
+    """A piece of work whose outcomes are its own, and none of the command's."""
+    _now.kept += 1
+    try:
+        yield
+    finally:
+        _now.kept -= 1
 
 
 def outcome() -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate import interrupts
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.loading import verify
 from tiers import size
@@ -283,6 +284,18 @@ def test_compiled_code_that_goes_on_is_left(times, patience, how, tmp_path):
     code, out, err, took = pressed(script, times=times)
     assert (code, out, err) == (130, "", "interrupted: nothing was released\n") and took < 20
     assert not (tmp_path / "draft").exists()
+
+
+def test_work_within_other_work_does_not_name_the_outcome():
+    """An audit trains by the public calls, whose ledgers are none of the command's."""
+    with interrupts.listen():
+        interrupts.say("no model was counted yet")
+        with interrupts.keep_outcome():
+            interrupts.say("the ledger keeps the charge")
+            assert interrupts.outcome() == "no model was counted yet"
+        assert interrupts.outcome() == "no model was counted yet"
+        interrupts.say("done")
+        assert interrupts.outcome() == "done"
 
 
 def test_programs_that_use_the_library_keep_their_handlers():

@@ -139,3 +139,13 @@ def test_a_number_of_records_out_of_range_is_refused(n: str, more: list[str]) ->
     assert f"--n must be an integer between 1 and 1000000000000, got {n}." in " ".join(
         refused.stderr.split()
     )
+
+
+def test_a_schema_without_a_number_of_records_is_one_sentence(tmp_path: Path) -> None:
+    schema = tmp_path / "t.toml"
+    schema.write_text(
+        'target = "y"\nclasses = ["a", "b"]\n[columns.x]\nkind = "number"\nlow = 0\nhigh = 1\n'
+    )
+    for more in (["--schema", str(schema)], ["--features", "3"]):
+        result = runner.invoke(app, ["plan", "--epsilon", "1", *more])
+        assert result.exit_code == 2 and "--n is needed" in result.stderr, result.stderr

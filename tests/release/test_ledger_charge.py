@@ -139,9 +139,12 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
 def test_an_aborted_fit_stays_charged(ledger: Ledger) -> None:
     with pytest.raises(Interrupted):
         li.train(RUN, records(), epsilon=1.0, ledger=ledger, dataset="a", progress=interrupt)
-    with pytest.raises(
-        li.InputError,
-        match=r"class indices.*; records were read, and the ledger keeps the charge\.$",
+    with (
+        pytest.warns(BudgetWarning, match="line 1 of the ledger was charged for the same fit"),
+        pytest.raises(
+            li.InputError,
+            match=r"class indices.*; records were read, and the ledger keeps the charge\.$",
+        ),
     ):
         li.train(RUN, (records()[0], np.full(60, 7)), epsilon=1.0, ledger=ledger, dataset="a")
     assert [release.state for release in ledger.total().releases] == ["touched", "touched"]

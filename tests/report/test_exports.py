@@ -387,6 +387,16 @@ def test_no_epsilon_is_without_its_delta_or_of_another_unit(folder):
     assert f"under replace-one epsilon {other} at delta 1e-05" in text
 
 
+@pytest.mark.parametrize("form", ["sacro", "registry"])
+def test_output_checkers_read_the_unit_and_the_other_releases(folder, form):
+    """Two models that differ only in whom they protect have entries that differ."""
+    row, person = read(folder), of_units(read(folder))
+    assert exports.FORMATS[form](row) != exports.FORMATS[form](person)
+    text = "".join(exports.FORMATS[form](person).values())
+    assert person.body["stated"]["unit"]["words"] in text.replace("\\", "")
+    assert "other releases about the same people add up" in text
+
+
 @pytest.mark.parametrize("form", ["model-card", "edpb", "w3c"])
 def test_odds_of_one_model_name_the_other_releases(folder, form):
     """A ledger that has others gives the odds of all together; without one the reader is told."""
@@ -466,7 +476,7 @@ def test_readers_of_a_sheet_learn_whose_word_the_ranges_are(folder, form):
 def test_the_data_set_is_not_named_after_the_folder(folder):
     target = yaml.safe_load(made(folder, "sacro")["target.yaml"])
     assert target["dataset_name"] == "not stated by the releaser"
-    quote = SimpleNamespace(dataset="ward 7, 2025")
+    quote = SimpleNamespace(dataset="ward 7, 2025", problems=("line 1",))
     charged = exports.sacro(replace(read(folder), ledger=quote))["target.yaml"]
     assert yaml.safe_load(charged)["dataset_name"] == "ward 7, 2025"
 

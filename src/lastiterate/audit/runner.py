@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
@@ -248,11 +249,13 @@ def audit(
     plan, pairs = plan_trials(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
-    statements = task.run_pilot(attack)
+    statements, rate = task.run_pilot(attack)
     if own or (attack is None and (exact or isinstance(train, end_to_end.AuditedTrainer))):
-        broken, unused = task.as_described(exact=exact)
+        with interrupts.keep_outcome():  # it trains by the public calls, which name their outcomes
+            broken, unused = task.as_described(exact=exact)
     else:
         broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
+    task.announce(statements, rate)
     judged = task.score_models(statements, attack, results)
     short = len(judged[0].scores[0]) < plan.trials
     if short:
@@ -326,8 +329,8 @@ class _Task:
         )
         return (*conformance.cipher_violations(), *steps, *broken), left
 
-    def run_pilot(self, attack: str | None) -> list[Statement]:
-        """The statements that will be counted."""
+    def run_pilot(self, attack: str | None) -> tuple[list[Statement], float]:
+        """The statements that will be counted, and how many models were trained in a second."""
         run, plan, began = self.run, self.plan, time.perf_counter()
         statements = list[Statement]()
         for number, pair in enumerate(self.pairs):
@@ -340,16 +343,17 @@ class _Task:
         if not statements:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
         statements = choose_statements(run, self.pairs, statements)
+        rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
+        statements[0] = statements[0].with_thresholds(
+            plan.trials, self.delta, self.failure * statements[0].share
+        )
+        return statements, rate
+
+    def announce(self, statements: list[Statement], rate: float) -> None:
+        """Say how many models will be counted, and how long that takes at so many in a second."""
         if self.progress is not None:
-            rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
-            total = 2 * plan.trials * len({one.pair for one in statements})
+            total = 2 * self.plan.trials * len({one.pair for one in statements})
             self.progress(0, total, 60 * rate, total / rate)
-        return [
-            statements[0].with_thresholds(
-                plan.trials, self.delta, self.failure * statements[0].share
-            ),
-            *statements[1:],
-        ]
 
     def score_models(
         self, statements: list[Statement], attack: str | None, results: str | Path | None

@@ -122,7 +122,10 @@ def translate_to_flags(text: str, given: Collection[str] = ()) -> str:
             return match[0]
         return f"--{name.replace('_', '-')}" + ("" if value in ("", "True") else f" {value}")
 
-    return re.sub(r"\b([a-z_]+)=(?!=)([^\s,;)]*)", flag, text)
+    text = re.sub(r"\b([a-z_]+)=(?!=)([^\s,;)]*)", flag, text)
+    if "algorithm" in given:  # a named algorithm has its batches, and the automatic plan its own
+        text = text.replace("--batch full", "--algorithm noisy-gd")
+    return text
 
 
 def flag_of(argument: str, given: Collection[str]) -> str:

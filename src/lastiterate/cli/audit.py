@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from lastiterate import interrupts
 from lastiterate.cli.app import (
     Json,
     Terminal,
@@ -177,7 +178,9 @@ def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
     from lastiterate.audit import runner
     from lastiterate.report import plots
 
+    interrupts.say("no model was counted yet, so there is nothing to report")
     with _bar() as bar:
+        bar.console.print("looking for the attack that shows most; models count after that")
         task = bar.add_task("audit", total=None, speed="", left="compiling")
 
         def tick(done: int, total: int, per_minute: float, left: float) -> None:

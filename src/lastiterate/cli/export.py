@@ -162,7 +162,8 @@ def _write_own_page(folder: Path, subject: ReportSource, *, replacing: bool, quo
             "ledger",
             "is needed: the page that would be replaced quotes one",
             None,
-            f"name it with --ledger, write a page elsewhere with --out, or remove {where} first",
+            "name it with --ledger, or write a page elsewhere with --out"
+            + ("" if subject.signed else f", or remove {where} first"),
         )
     text = page.page(replace(subject, signed=False) if verified else subject).encode()
     if verified and subject.signed and not lists(folder, PAGE, sha256(text)):

@@ -68,6 +68,8 @@ class Planning(Charged, Budgeted):
         from lastiterate.release.linear_plans import AUTO, choose_features
         from lastiterate.release.units import check_unit_column
 
+        if self.n is None:  # pyright: ignore[reportUnnecessaryComparison]  # the flag was left out
+            raise InputError("n", "is needed: the public number of records", None, "such as n=5000")
         features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
         if self.schema is not None:
             facts = Schema.read(self.schema)

@@ -275,7 +275,7 @@ def check_fits(total: Total, charge: Charge) -> None:
     rows = zip(total.filter.budget, total.spent, charge.costs, strict=True)
     if any(spent + cost > budget for budget, spent, cost in rows):
         raise refusal(
-            total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged"
+            total, charge, "ask for a smaller epsilon; nothing was trained, and nothing was charged"
         )
 
 

@@ -104,7 +104,8 @@ def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
             "ledger",
             "must be an existing file",
             str(path),
-            "make one with: lastiterate ledger make FILE",
+            "check the name; a new one is made with: lastiterate ledger make "
+            f"{path} --dataset NAME --unit person --epsilon TOTAL --delta 1e-5",
         )
     _check_name(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)

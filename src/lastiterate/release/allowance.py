@@ -134,7 +134,7 @@ class Allowance:
         else:
             parts = (self._explain_group(charged, size, delta), self._offer(charged, size, delta))
             said = "; or ".join(filter(None, parts)) or "take a smaller epsilon"
-        return f"{said}; no record was read, and nothing was charged"
+        return f"{said}; nothing was trained, and nothing was charged"
 
     def _offer(self, charged: Charged, size: int, delta: float) -> str:
         """Full batches that fit, by a charge of the same run; empty where none is known to."""

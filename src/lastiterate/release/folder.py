@@ -125,7 +125,11 @@ def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if path.name not in {*listed, MANIFEST, SIGNATURE}
     )
     removed = (
-        (f"{PAGE} was removed: lastiterate report makes it again",)
+        (
+            f"{PAGE} was removed, which the signature covers: copy it from the folder as it was sent"
+            if os.path.lexists(folder / SIGNATURE)
+            else f"{PAGE} was removed: lastiterate report makes it again",
+        )
         if PAGE in listed and not os.path.lexists(folder / PAGE)
         else ()
     )

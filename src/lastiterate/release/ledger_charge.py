@@ -265,6 +265,21 @@ class Charging:
             )
         if second := describe_second_name(ledger, total):
             warnings.warn(second, BudgetWarning, stacklevel=outside())
+        run = hash_description(charged)
+        lost = [
+            release.number
+            for release in total.releases
+            if (release.run, release.purpose, release.state) == (run, self.purpose, "touched")
+            and release.token != self._token
+        ]
+        if lost and not self._token:
+            warnings.warn(
+                f"line {lost[-1]} of the ledger was charged for the same fit, and left no model or "
+                "is still running: this is a second charge. checkpoint= continues a fit that was "
+                "stopped without one",
+                BudgetWarning,
+                stacklevel=outside(),
+            )
         if not self._token:
             token = secrets.token_hex(16)
             if self.kept_in is not None:

@@ -221,7 +221,7 @@ def _check_shared(
             f"refuses this release: it needs {share_words(shared.share(proof))} of the budget",
             None,
             f"the algorithm automatic fits: its plan for this ledger, "
-            f"{best.name}, needs {share_words(best.share)}; no record was read, nothing was "
+            f"{best.name}, needs {share_words(best.share)}; nothing was trained, and nothing was "
             f"charged",
         )
 

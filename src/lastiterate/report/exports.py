@@ -176,6 +176,7 @@ def model_card(subject: ReportSource) -> dict[str, str]:
         "## The releaser's statement",
         "",
         f"- purpose: {line(read_statement_entry(subject, 'purpose', 'not stated'))}",
+        f"- trained by: {line(read_statement_entry(subject, 'trained_by', 'not stated'))}",
         f"- contact: {line(read_statement_entry(subject, 'contact', 'not stated'))}",
         f"- taken on trust: {line(describe_typed_facts(subject))}",
         *_records(subject),
@@ -216,7 +217,11 @@ def registry(subject: ReportSource) -> dict[str, str]:
         "deployment": {
             "product": {
                 "name": subject.name,
-                "data_curators": [read_statement_entry(subject, "contact")],
+                "data_curators": [
+                    read_statement_entry(
+                        subject, "trained_by", read_statement_entry(subject, "contact")
+                    )
+                ],
                 "intended_use": read_statement_entry(subject, "purpose"),
                 "data_product_type": "Machine learning model",
                 "description": read_statement_entry(
@@ -239,6 +244,7 @@ def registry(subject: ReportSource) -> dict[str, str]:
                     [
                         *stated["charged"],
                         *(f"not charged: {text}" for text in stated["not_charged"]),
+                        describe_releases_together(subject),
                     ]
                 ),
             },
@@ -408,6 +414,8 @@ def _disclosure(subject: ReportSource) -> dict[str, Any]:
     body = subject.body
     return {
         "guarantee": claim(subject),
+        "protected_unit": body["stated"]["unit"]["words"],
+        "releases": describe_releases_together(subject),
         "epsilon": body["epsilon"],
         "delta": body["delta"],
         "adjacency": body["adjacency"],

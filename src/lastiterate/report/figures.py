@@ -91,9 +91,9 @@ def effects_as_markdown(subject: ReportSource) -> list[str]:
     return [
         "## What the model learned of each column",
         "",
-        "How the score changes with each column, against the mean "
-        "of all records; where it is lowest and highest; two standard deviations of the run's own "
-        "noise, at most. "
+        "How the score changes with each column, against the mean of the column that the run "
+        "released with noise, else the middle of its public range; where it is lowest and highest; "
+        "two standard deviations of the run's own noise, at most. "
         "Computed from the released weights alone; associations, not causes.",
         "",
         "| column | change | lowest | highest | noise |",
