@@ -13,7 +13,7 @@ from lastiterate import InputError
 from lastiterate.cli import app
 from lastiterate.data import Array, Schema
 from lastiterate.data.numpy_files import read_images
-from lastiterate.features import Scattering, SchemaTransformer
+from lastiterate.features import Patches, Scattering, SchemaTransformer
 
 RNG = np.random.default_rng(0)
 
@@ -118,6 +118,26 @@ def test_scattering_is_the_backbone_unless_another_is_named(tmp_path):
         done.exit_code == 0 and "5 of 972 features, largest norm 1 by construction" in done.stdout
     )
     assert (np.load(tmp_path / "b.npz")["X"] == Scattering().apply(images)).all()
+
+
+def test_patches_are_a_backbone_with_mirror_images_for_colour(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        Patches, "for_budget", classmethod(lambda cls, fields, resolved: small(fields[0].shape))
+    )
+
+    def small(shape):
+        return Patches(filters=12, axes=40, mirrored=shape[-1] == 3)
+
+    images = RNG.integers(0, 256, (5, 9, 12, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(5))
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "patches")
+    assert done.exit_code == 0 and "5 of 40 features, largest norm 1 by construct" in done.stdout
+    assert (np.load(tmp_path / "b.npz")["X"] == small((9, 12, 3)).apply(images)).all()
+    assert "norm = 1" in (tmp_path / "b.toml").read_text()
+    np.savez(tmp_path / "c.npz", images=images[:, :7])
+    done = command(tmp_path / "c.npz", "--out", tmp_path / "d.npz", "--backbone", "patches")
+    assert done.exit_code == 2 and "sides of 8 to 96 pixels" in " ".join(done.stderr.split())
+    assert not (tmp_path / "d.npz").exists()
 
 
 def test_parts_of_an_archive_and_their_labels(tmp_path):

@@ -1,5 +1,5 @@
-"""Images from a file to a released model through scattering: trained, hashed, predicted, streamed,
-refused in time."""
+"""Images from a file to a released model through scattering and patches: trained, hashed, predicted,
+streamed, refused in time."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.data import Schema, encode, read_table, stream
-from lastiterate.features import Scattering
+from lastiterate.estimators import DPLogisticRegression
+from lastiterate.features import Scattering, patches
 from lastiterate.release.file_training import fit_file
+from lastiterate.release.linear_plans import choose_features
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from tests.data.test_idx import write
@@ -146,3 +148,56 @@ def test_cifar_batches_are_images(tmp_path):
     rows, _ = encode(read_table(tmp_path / "data_batch_1.bin"), schema)
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     assert rows == pytest.approx(Scattering().apply(np.ascontiguousarray(images)), abs=1e-5)
+
+
+def test_a_model_of_patches_needs_nothing_but_its_folder(tmp_path, monkeypatch):
+    """Filters and axes follow from the folder's numbers, on a machine that has no cache."""
+    rng = np.random.default_rng(1)
+    labels = np.arange(120) % 2
+    images = rng.integers(0, 90, (120, 12, 10, 3), dtype=np.uint8)
+    images[labels == 1, ::3] += 120
+    np.savez(tmp_path / "data.npz", X=images, y=labels)
+    facts = {
+        "target": "y",
+        "classes": ["0", "1"],
+        "features": [{"type": "Patches", "filters": 12, "axes": 40}],
+        "array": {"low": 0, "high": 255},
+    }
+    fit = fit_file(
+        TrainingRequest(
+            data=str(tmp_path / "data.npz"),
+            budget=Budget(8.0, 1e-5),
+            schema=Schema.from_dict(facts),
+            algorithm=Algorithm("noisy-gd"),
+        )
+    )
+    place = fit.model.save(tmp_path / "m")
+    before = prediction_rows(fit.model, str(tmp_path / "data.npz"))
+    patches.basis_of.cache_clear()
+    monkeypatch.setattr(patches, "cache_folder", lambda: tmp_path / "empty")
+    again = li.load(place)
+    assert li.verify(place).holds and again.released.weights.shape == (1, 41)
+    assert prediction_rows(again, str(tmp_path / "data.npz")) == before
+    estimator = DPLogisticRegression(
+        epsilon=8.0, delta=1e-5, schema=Schema.from_dict(facts), random_state=0
+    )
+    flat = images.reshape(120, -1)
+    shaped = facts | {"array": {"low": 0, "high": 255, "shape": [12, 10, 3]}}
+    estimator.set_params(schema=Schema.from_dict(shaped)).fit(flat, labels.astype(str))
+    assert estimator.score(flat, labels.astype(str)) > 0.8
+    text = (place / "model.json").read_text()
+    (place / "model.json").write_text(text.replace('"seed": 0', '"seed": 1'))
+    assert not li.verify(place).holds, "other filters are another model"
+
+
+def test_colour_images_get_patches_by_public_numbers(tmp_path):
+    schema = Schema.from_dict(
+        {"target": "y", "classes": ["0", "1"], "array": {"low": 0, "high": 255}}
+    )
+    for shape, n, name in (
+        ((32, 32, 3), 30_000, "patches"),
+        ((28, 28), 30_000, "scattering"),
+        ((32, 32, 3), 300, None),
+    ):
+        maps = choose_features(schema, "auto", shape, n, Budget(1.0, 1e-5)).schema.features
+        assert [one.name for one in maps] == ([] if name is None else [name])

@@ -208,6 +208,27 @@ def test_images_become_scattering_coefficients(shape: tuple[int, ...], tmp_path:
         assert li.verify(tmp_path / "altered.onnx").holds == holds
 
 
+@pytest.mark.parametrize("mirrored", [True, False])
+@pytest.mark.parametrize("shape", [(8, 12), (9, 8, 3), (2, 8, 8), (70, 64)])
+def test_images_become_responses_to_patches(
+    shape: tuple[int, ...], mirrored: bool, tmp_path: Path
+) -> None:
+    facts = {
+        "target": "y",
+        "classes": ["a", "b", "c"],
+        "array": {"low": 0.0, "high": 255.0, "shape": list(shape)},
+        "features": [{"type": "Patches", "filters": 12, "axes": 40, "mirrored": mirrored}],
+    }
+    schema, pixels = Schema.from_dict(facts), RNG.uniform(-10, 300, (9, int(np.prod(shape))))
+    pixels[0] = 7.0
+    rows = SchemaTransformer(schema).fit_transform(pixels)
+    model = make_model(rows, np.arange(9) % 3, schema)
+    found = score(written(model, tmp_path), x=pixels.astype(np.float32))
+    np.testing.assert_allclose(found["probabilities"], model.probabilities(rows), atol=1e-5)
+    assert found["label"].tolist() == model.predict(rows).tolist()
+    assert li.verify(tmp_path / "made.onnx").holds
+
+
 @pytest.mark.parametrize("more", [{}, {"norm": 3.0}, {"features": ["curves"], "shape": [2, 3]}])
 def test_arrays_are_read_as_they_are(more: dict[str, Any], tmp_path: Path) -> None:
     array = {"low": -4.0, "high": 4.0} | {k: v for k, v in more.items() if k != "features"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -29,7 +30,8 @@ from lastiterate.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-OWN = "scattering"
+OWN = ("scattering", "patches")
+"""Maps of this package; others are networks."""
 
 
 @app.command("features")
@@ -49,9 +51,9 @@ def features_command(
         str,
         typer.Option(
             "--backbone",
-            help="scattering, torchvision:NAME, timm:NAME or FILE",
+            help="scattering, patches, torchvision:NAME, timm:NAME or FILE",
         ),
-    ] = OWN,
+    ] = OWN[0],
     weights: Annotated[
         Path | None,
         typer.Option("--weights", help="local weights of torchvision's or timm's network"),
@@ -66,7 +68,6 @@ def features_command(
     from lastiterate.data.numpy_files import read_images
     from lastiterate.data.schema_template import array_template
     from lastiterate.data.table import FormatFacts
-    from lastiterate.features import Scattering
 
     _check_target(out)
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
@@ -75,7 +76,9 @@ def features_command(
         )
     sets, run = (
         read_images(images),
-        Scattering().apply if backbone == OWN else _extract_with_torch(backbone, weights),
+        partial(_map_images, backbone)
+        if backbone in OWN
+        else _extract_with_torch(backbone, weights),
     )
 
     arrays: dict[str, np.ndarray] = {}
@@ -90,20 +93,28 @@ def features_command(
             f"{norm:.3g}"
             + (
                 " by construction"
-                if backbone == OWN
+                if backbone in OWN
                 else ": measured on these images, choose --row-norm without looking"
             ),
             highlight=False,
         )
-    facts = FormatFacts(
-        -1, 1, "coefficients of a scattering transform, of norm 1 by construction", norm=1.0
-    )
-    _write(out, arrays, array_template(facts if backbone == OWN else None))
+    facts = FormatFacts(-1, 1, f"rows of the map {backbone}, of norm 1 by construction", norm=1.0)
+    _write(out, arrays, array_template(facts if backbone in OWN else None))
     console.print(
         f'{out.with_suffix(".toml")}: the schema that train reads; facts marked "?" are left '
         "to fill in",
         highlight=False,
     )
+
+
+def _map_images(name: str, images: np.ndarray) -> np.ndarray:
+    """Rows of a public map, as large as it is for any budget."""
+    from lastiterate.features import Patches, Scattering
+    from lastiterate.features.record_fields import Grid
+
+    if name == Patches.name:
+        return Patches.for_budget((Grid("images", images.shape[1:]),), math.inf).apply(images)
+    return Scattering().apply(images)
 
 
 def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
@@ -142,7 +153,7 @@ def _extract_with_torch(backbone: str, weights: Path | None) -> Callable[..., np
         torch = import_module("lastiterate.torch.backbone")
     except ImportError:
         raise InputError(
-            "backbone", f"other than {OWN} needs torch", backbone, "pip install torch"
+            "backbone", f"other than {' and '.join(OWN)} needs torch", backbone, "pip install torch"
         ) from None
     return partial(torch.features, torch.backbone_of(backbone, weights))
 

@@ -32,6 +32,7 @@ from lastiterate.engine import preprocessing as executed
 from lastiterate.engine.row_clipping import ROW_SHRINK
 from lastiterate.errors import InputError
 from lastiterate.features import columns as maps
+from lastiterate.features import patches as filtered
 from lastiterate.features import scattering as images
 from lastiterate.features.record_fields import Field, Grid, Number
 from lastiterate.features.row_form import SLACK, RowForm
@@ -434,6 +435,10 @@ def _map_rows(one: maps.RecordMap, given: Given, field: Field) -> Value:
             assert isinstance(given, Value)
             assert isinstance(field, Grid)
             return _scattering(one, given, field)
+        case filtered.Patches():
+            assert isinstance(given, Value)
+            assert isinstance(field, Grid)
+            return _patches(one, given, field)
         case _:
             raise InputError(
                 "model",
@@ -461,12 +466,12 @@ def encode(graph: Graph, schema: Schema, shape: tuple[int, ...] | None = None) -
     return given[0]
 
 
-# The public map of images: ``lastiterate.features.scattering`` says what it is.
+# The public maps of images: ``lastiterate.features.scattering`` and ``patches`` say what they are.
 
 
-def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
+def _planes(given: Value, field: Grid) -> Value:
+    """Pixels (N * channels, height, width) in [0, 1], averaged down where they are many."""
     graph, (height, width, _) = given.graph, images.check_shape(field.shape)
-    cells = one.cells_of(field.shape)
     pixels = ((given + 1.0) / 2.0).where(given.is_nan(), 0.0).clip(0.0, 1.0)
     planes = pixels.reshape(-1, *field.shape)
     if len(field.shape) == 3 and field.shape[2] <= images.COLOURS:
@@ -476,7 +481,47 @@ def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
     if block >= 2:
         down, across = (images.cell_means(side, side // block) for side in (height, width))
         planes = graph.constant(down, SINGLE) @ (planes @ across.T)
-        height, width = len(down), len(across)
+    return planes
+
+
+def _patches(one: filtered.Patches, given: Value, field: Grid) -> Value:
+    graph, recipe = given.graph, one.recipe(field.shape)
+    basis = filtered.basis_of(recipe)
+    planes = _planes(given, field) * 255.0
+    planes = planes.reshape(-1, recipe.channels, recipe.height, recipe.width)
+    numbers, (down, across) = len(basis.filters), recipe.positions
+    every = np.eye(numbers).reshape(numbers, recipe.patch, recipe.patch, recipe.channels)
+    kernels = graph.constant(np.moveaxis(every, 3, 1), SINGLE)  # one number of a patch for each
+    found = graph.node("Conv", planes, kernels).reshape(-1, numbers, down * across)
+    centred = found - found.sum() / float(numbers)
+    spread = ((centred * centred).sum() / float(numbers) + filtered.FLAT).then("Sqrt")
+    products = graph.constant(basis.filters.T, SINGLE) @ (centred / spread)
+    sizes = (1, basis.filters.shape[1], down * across)
+    parts = [
+        (products * sign - filtered.THRESHOLD).then("Max", 0.0).reshape(-1, *sizes)
+        for sign in (1.0, -1.0)
+    ]
+    means = (graph.join(parts) @ basis.cells.T).then("Sqrt")
+    cells, filters = recipe.cells, recipe.filters
+    means = means.reshape(-1, 2, 1 + recipe.mirrored, filters, cells, cells)
+    if recipe.mirrored:
+        plain, mirrored = (means.columns(at, at + 1, axis=2) for at in range(2))
+        turned = mirrored.take(np.arange(cells)[::-1], axis=5)
+        means = (plain + turned) / 2.0
+    means = graph.node(
+        "Transpose", means.reshape(-1, 2, filters, cells, cells), perm=[0, 3, 4, 1, 2]
+    )
+    rows = (means.reshape(-1, recipe.responses) - basis.centre) @ basis.axes.T
+    exact = rows.to(DOUBLE)
+    return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
+
+
+def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
+    graph, planes = given.graph, _planes(given, field)
+    sides = images.check_shape(field.shape)[:2]
+    block = max(1, min(sides) // images.WORKING_SIDE)
+    height, width = (side // block for side in sides)
+    cells = one.cells_of(field.shape)
     whole = [(side // 2**one.scales + 2) * 2**one.scales for side in (height, width)]
     first = [(full - side) // 2 for full, side in zip(whole, (height, width), strict=True)]
     last = [whole[i] - side - first[i] for i, side in enumerate((height, width))]

@@ -53,7 +53,7 @@ def backbone_of(name: str, weights: Path | None) -> Backbone:
     if not path.is_file():
         raise InputError(
             "backbone",
-            "must be scattering, torchvision:NAME, timm:NAME or a TorchScript file",
+            "must be scattering, patches, torchvision:NAME, timm:NAME or a TorchScript file",
             name,
         )
     try:
