@@ -162,7 +162,9 @@ def run(content: Any, rows: np.ndarray) -> list[Any]:
     return session.run(None, {session.get_inputs()[0].name: rows})
 
 
-@pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [False, True], [1.0, 2.0]])
+@pytest.mark.parametrize(
+    "labels", [[0, 1], ["no", "yes"], ["yes", "no"], [False, True], [1.0, 2.0], [7, 3]]
+)
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_pipelines_convert(labels: list[Any], kind: Any) -> None:
     y = np.asarray(labels)[LABELS]

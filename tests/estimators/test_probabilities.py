@@ -1,13 +1,18 @@
 """Probabilities of private classifiers: planned by default where they pay, as good as the data
 allow, and refusable."""
 
+from dataclasses import replace
+
 import numpy as np
+import onnxruntime
 import pytest
 from sklearn.linear_model import LogisticRegression
+from typer.testing import CliRunner
 
 import lastiterate as li
 from benchmarks.utility.probabilities import calibration_error, log_loss, table
-from lastiterate.estimators import DPLogisticRegression
+from lastiterate.cli import app
+from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
@@ -114,6 +119,111 @@ def test_a_threshold_of_two_costs_is_kept_in_the_folder(tmp_path):
     for wrong in ((1, 0), (-1, 2), (1, 2, 3), (1, float("inf")), (True, 2)):
         with pytest.raises(li.InputError, match="costs of a false alarm and of a miss"):
             DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
+
+
+STATED = ["stay", "churn"]  # not in ascending order
+FACTS = {
+    "classes": STATED,
+    "columns": {"a": {"kind": "number", "low": -1, "high": 1}},
+}
+
+
+def _make_model(form, threshold):
+    """A model on one number whose rare second class is ``churn``, and what it predicts for."""
+    a = np.linspace(-1, 1, 3000)
+    leaves = a + np.random.default_rng(8).normal(size=3000) > 1.6
+    y = np.where(leaves, "churn", "stay")
+    rows, table = a[:, None], {"a": a}
+    settings: dict = dict(epsilon=8.0, random_state=0, threshold=threshold)
+    if form == "classes":
+        return DPLogisticRegression(row_norm=1.0, classes=STATED, **settings).fit(rows, y), rows
+    if form == "search":
+        estimator = DPLogisticRegression(classes=STATED, algorithm="noisy-gd", **settings)
+        grid = {"row_norm": [0.9, 1.0]}
+        return DPSearchCV(estimator, grid, epsilon=8.0, random_state=0).fit(rows, y), rows
+    if form == "numbers":
+        model = DPLogisticRegression(row_norm=1.0, classes=[1, 0], **settings)
+        return model.fit(rows, np.where(leaves, 0, 1)), rows
+    return DPLogisticRegression(schema=FACTS, **settings).fit(table, y), table
+
+
+@pytest.mark.parametrize("form", ["classes", "schema", "search", "numbers"])
+def test_a_threshold_is_for_the_second_of_the_stated_classes_everywhere(form, tmp_path):
+    """A miss of somebody who leaves costs ten false alarms: from 1 / 11 on they are predicted."""
+    model, given = _make_model(form, (1, 10))
+    rare, usual = (0, 1) if form == "numbers" else ("churn", "stay")
+    labels = [0, 1] if form == "numbers" else ["churn", "stay"]
+    chances, predicted = model.predict_proba(given), model.predict(given)
+    assert list(model.classes_) == labels  # as scikit-learn's scorers demand
+    assert np.array_equal(predicted == rare, chances[:, 0] >= 1 / 11)
+    assert 0.1 < (predicted == rare).mean() < 0.9 and chances[0, 1] > chances[-1, 1] + 0.1
+    assert np.array_equal(model.decision_function(given) > 0, chances[:, 1] > 0.5)
+    released = getattr(model, "best_estimator_", model).fitted_
+    released.save(tmp_path / "m")
+    read = li.load(tmp_path / "m")
+    assert read.answers.values == tuple(map(type(read.answers.values[0]), (usual, rare)))
+    rows = given if form != "schema" else model.transformer_.transform(given)
+    assert read.predict(rows).tolist() == predicted.tolist()
+    assert np.array_equal(read.probabilities(rows)[:, ::-1], chances)
+    if form != "schema":
+        if form != "search":
+            read.to_onnx(tmp_path / "m.onnx")
+            session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+            label = session.run(["label"], {"x": rows.astype(np.float32)})[0]
+            assert np.count_nonzero(label != predicted) <= 1  # single precision
+        return
+    csv = tmp_path / "t.csv"
+    csv.write_text("a\n" + "".join(f"{float(value)!r}\n" for value in given["a"]))
+    called = ["predict", str(tmp_path / "m"), str(csv)]
+    for more in ((), ("--threshold", "1:10")):
+        done = CliRunner().invoke(app, [*called, *more])
+        assert done.exit_code == 0, done.output
+        lines = [
+            line.split(",") for line in done.output.splitlines() if line[:5] in ("stay,", "churn")
+        ]
+        assert [line[0] for line in lines] == predicted.tolist()
+
+
+def test_without_a_stated_order_the_second_class_is_the_larger_one():
+    a = np.linspace(-1, 1, 600)[:, None]
+    model = DPLogisticRegression(row_norm=1.0, random_state=0, threshold=0.3, epsilon=4.0)
+    with pytest.warns(UserWarning, match="classes=None"):
+        model.fit(a, np.where(a[:, 0] > 0, "stay", "churn"))
+    assert model.fitted_.answers.values == ("churn", "stay")
+    assert np.array_equal(model.predict(a) == "stay", model.predict_proba(a)[:, 1] >= 0.3)
+
+
+def test_classes_in_another_order_than_the_schemas_leave_the_second_open():
+    a = np.linspace(-1, 1, 600)
+    y = np.where(a > 0, "stay", "churn")
+    model = DPLogisticRegression(schema=FACTS, classes=STATED[::-1], random_state=0)
+    assert model.fit({"a": a}, y).fitted_.answers.values == tuple(STATED)
+    with pytest.raises(li.InputError, match=r"classes must have the order of the schema.*leave"):
+        model.set_params(threshold=0.3).fit({"a": a}, y)
+    model.set_params(classes=None).fit({"a": a}, y)
+
+
+def test_three_stated_classes_keep_their_columns():
+    a = np.random.default_rng(4).uniform(-1, 1, (3000, 2))
+    y = np.array(["c", "a", "b"])[np.argmax(np.column_stack((a, -a.sum(axis=1))), axis=1)]
+    model = DPLogisticRegression(row_norm=2.0, classes=["c", "a", "b"], epsilon=8.0).fit(a, y)
+    assert list(model.classes_) == ["a", "b", "c"] and model.score(a, y) > 0.7
+    assert np.array_equal(model.classes_[model.predict_proba(a).argmax(axis=1)], model.predict(a))
+    assert np.array_equal(model.fitted_.predict(a), model.predict(a))
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["yes", "no"], ["c", "a", "b"], ["b", "c", "a"]])
+def test_coefficients_are_those_of_the_classes_in_ascending_order(labels):
+    a = np.random.default_rng(4).uniform(-1, 1, (400, 2))
+    loss = li.Logistic() if len(labels) == 2 else li.Softmax(classes=3, row_norm=2.0)
+    run = li.Run(n=400, steps=5, step_size=0.5, loss=replace(loss, row_norm=2.0))
+    y = np.array(labels)[(a[:, 0] > 0).astype(int) * (len(labels) - 1)]
+    model = DPLogisticRegression(epsilon=5.0, classes=labels, run=run).fit(a, y)
+    scores = a @ model.coef_.T + model.intercept_
+    found = scores[:, 0] if len(labels) == 2 else scores
+    np.testing.assert_allclose(found, model.decision_function(a), atol=1e-5)
+    larger = model.predict(a) == model.classes_[-1]
+    assert np.array_equal(larger, found > 0 if len(labels) == 2 else found.argmax(axis=1) == 2)
 
 
 def test_weights_of_classes_are_in_the_run_the_certificate_and_the_answers():

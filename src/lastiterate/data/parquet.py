@@ -266,7 +266,7 @@ def cells_by_kind(name: str, column: Any, number: bool, coded: bool = False) -> 
     if number and types.is_floating(kind):
         return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     cells = encode_cells(name, column) if coded else cells_of(name, column)
-    held = kind.value_type if types.is_dictionary(kind) else kind
+    held: Any = kind.value_type if types.is_dictionary(kind) else kind  # pyright: ignore
     if not (
         number and (types.is_decimal(held) or types.is_floating(held) or types.is_integer(held))
     ):

@@ -561,6 +561,14 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
     return labels
 
 
+def find_positions(classes: Any, labels: np.ndarray) -> np.ndarray:
+    """Return the position of every ascending label in the list that states the public ``classes``,
+    (k,); their own where none does."""
+    if classes is None:
+        return np.arange(len(labels))
+    return np.unique(plain_labels("classes", np.asarray(classes)), return_index=True)[1]
+
+
 def check_known(seen: np.ndarray, labels: np.ndarray) -> None:
     """Refuse labels of private records that are not among the public ones."""
     if np.setdiff1d(seen, labels).size:

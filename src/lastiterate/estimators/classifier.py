@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin  # pyright: ignore
 
+from lastiterate.data.encoding import label_text
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, public_labels
+from lastiterate.estimators.base import PrivateLinear, find_positions, public_labels
 from lastiterate.estimators.file_estimators import (
     check_input,
     check_length,
@@ -39,7 +41,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         Public bound on the Euclidean norm of a row; longer rows are scaled down to it. Required
         unless ``schema`` or ``run`` states it.
     classes : sequence, optional
-        Public labels. ``None`` takes them from ``y``, with a warning and a caveat.
+        Public labels. ``None`` takes them from ``y``, in ascending order, with a warning and a
+        caveat. The released model keeps the order that you state, here or in ``schema``.
     adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
         Relation of neighbouring data sets: one record's contribution is zeroed (n is public), one
         record is replaced, or one record is there or not (its number is private).
@@ -71,8 +74,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         Whether plans calibrate probabilities: noisy Newton rounds with 5 % of mu^2 where n and the
         budget carry them, a public factor elsewhere (docs/theorems/probabilities).
     threshold : float or pair of float, optional
-        For two classes: the probability from which the second is predicted, or the public costs of
-        a false alarm and of a miss. It costs no privacy.
+        For two classes: the probability from which the second of the stated ones is predicted, or
+        the public costs of a false alarm and of a miss of that second class. The order is that of
+        ``classes`` or of the schema, as on the command line; where neither states one, it is
+        ascending. It costs no privacy.
     class_weight : dict of label to float, optional
         Public weight of every label. Only ratios count: a contribution is clipped first, and then
         multiplied by at most 1. Probabilities are those of the weighted records.
@@ -98,7 +103,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     choice_ : Choice or None
         Plans by predicted risk, and the executed one; ``None`` with ``run``.
     classes_ : numpy.ndarray, shape (k,)
-        Labels, ascending.
+        Labels, ascending, as scikit-learn demands: the order of ``predict_proba`` and ``coef_``.
+        ``fitted_`` and its files have the stated order, ``fitted_.answers.values``.
     coef_ : numpy.ndarray, shape (1 or k, d)
         Coefficients as in scikit-learn, for rows that no bound clips.
     intercept_ : numpy.ndarray, shape (1 or k,)
@@ -174,6 +180,9 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.n = n
         self.rows_per_unit = rows_per_unit
 
+    _positions: np.ndarray | None = None
+    """The position of every ascending label in the released model's order."""
+
     def _fit(self, X: Any, y: Any, progress: object, protected: KeptUnits | None) -> None:
         if self.schema is not None:
             self._fit_table(X, y, progress, protected)
@@ -195,10 +204,11 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                 len(self.classes_),
                 "pass the public labels with classes=",
             )
-        answers = self._answers(tuple(self.classes_.tolist()))
+        self._positions = find_positions(self.classes, self.classes_)
+        answers = self._answers(tuple(self._labels_in_order().tolist()))
         self._train(
             rows,
-            np.searchsorted(self.classes_, labels),
+            self._positions[np.searchsorted(self.classes_, labels)],
             len(self.classes_),
             answers,
             caveats,
@@ -211,14 +221,47 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self, table: ArrayLike, y: ArrayLike, progress: object, protected: KeptUnits | None
     ) -> None:
         """Train on a table by the schema, whose classes are the labels."""
-        schema, labels, target = labels_of(to_schema(self.schema, self.classes), self.classes, y)
+        schema = to_schema(self.schema, self.classes)
+        labels, target = labels_of(schema, self.classes, y)
+        if self.threshold is not None and self.classes is not None:
+            self._check_order(schema.classes)
         rows = self._map_rows(table, schema, protected)
         check_length(rows, target)
         if protected is not None:
             rows, target = protected.select(rows, target)
-        self.classes_ = labels
+        self._positions = np.argsort(labels, kind="stable")
+        self.classes_ = labels[self._positions]
         answers = self._answers(self.transformer_.schema_.classes)
         self._train(rows, target, len(labels), answers, [], progress, protected)
+
+    def _check_order(self, stated: tuple[str, ...]) -> None:
+        """Refuse classes in another order than the schema's, which leave open which is the second."""
+        if tuple(map(label_text, cast("Iterable[object]", self.classes))) != stated:
+            raise InputError(
+                "classes",
+                "must have the order of the schema, which says which class is the second that "
+                "threshold speaks of",
+                self.classes,
+                "leave them out",
+            )
+
+    def _labels_in_order(self) -> np.ndarray:
+        """The labels in the order of the released model, (k,)."""
+        if self._positions is None:
+            return self.classes_
+        return self.classes_[np.argsort(self._positions)]
+
+    def _linear_form(self) -> tuple[np.ndarray, Any]:
+        slopes, offset = super()._linear_form()
+        return self._sort_scores(slopes.T).T, self._sort_scores(offset)
+
+    def _sort_scores(self, scores: np.ndarray) -> np.ndarray:
+        """Scores (..., 1 or k) of the released model for the classes in ascending order."""
+        if self._positions is None:
+            return scores
+        if scores.shape[-1] == 1:  # of the second class against the first
+            return scores if self._positions[0] == 0 else -scores
+        return scores[..., self._positions]
 
     def _answers(self, labels: tuple[Any, ...]) -> Labels:
         """The labels, with the threshold of two."""
@@ -238,7 +281,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             Scores: one per row for two classes, one per class otherwise.
         """
         rows = self._rows(X)
-        scores = self.fitted_.scores(rows)
+        scores = self._sort_scores(self.fitted_.scores(rows))
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -261,7 +304,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             Probabilities.
         """
         rows = self._rows(X)
-        return self.fitted_.probabilities(rows)
+        return self._sort_scores(self.fitted_.probabilities(rows))
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the natural logarithms of the probabilities.
@@ -291,5 +334,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         numpy.ndarray, shape (m,)
             Labels.
         """
-        chances = self.predict_proba(X)
-        return self.classes_[pick_class(chances, threshold_of(self.threshold, len(self.classes_)))]
+        rows = self._rows(X)
+        chances = self.fitted_.probabilities(rows)
+        threshold = threshold_of(self.threshold, len(self.classes_))
+        return self._labels_in_order()[pick_class(chances, threshold)]

@@ -19,6 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import (
     PrivateLinear,
     check_known,
+    find_positions,
     refuse,
     restore_on_error,
     seed_of,
@@ -275,7 +276,9 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         if (names := vars(self).get("feature_names_in_")) is not None:
             best.feature_names_in_ = names
         if isinstance(answers, Labels):
-            best.classes_ = self.classes_ = np.asarray(answers.values)
+            stated = np.asarray(answers.values)
+            best._positions = np.argsort(stated, kind="stable")
+            best.classes_ = self.classes_ = stated[best._positions]
         self.best_estimator_ = best
         return self
 
@@ -355,11 +358,13 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "pass the public labels with classes=",
             )
         y = plain_labels("y", y)
-        labels = np.unique(plain_labels("classes", np.asarray(self.estimator.classes)))
+        stated = plain_labels("classes", np.asarray(self.estimator.classes))
+        labels = np.unique(stated)
         check_known(np.unique(y), labels)
-        return Labels(
-            tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))
-        ), np.searchsorted(labels, y)
+        positions = find_positions(stated, labels)
+        values = tuple(labels[np.argsort(positions)].tolist())
+        threshold = threshold_of(self.estimator.threshold, len(labels))
+        return Labels(values, threshold), positions[np.searchsorted(labels, y)]
 
     def _candidate(
         self, number: int, task: Task, proofs: dict[int, Certificate], shared: SharedBudget | None

@@ -101,12 +101,17 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
             f'skl2onnx.to_onnx(..., target_opset={{"": {OPSET[""]}, "ai.onnx.ml": 3}})',
         )
     double = isinstance(operator.inputs[0].type, DoubleTensorType)
-    made = _build_model(_read_model(operator.raw_operator), DOUBLE if double else SINGLE)
+    estimator = operator.raw_operator
+    positions: np.ndarray | None = getattr(estimator, "_positions", None)
+    made = _build_model(_read_model(estimator), DOUBLE if double else SINGLE, positions)
     add_onnx_graph(scope, operator, container, made)
 
 
-def _build_model(model: FittedLinear, kind: np.dtype[Any]) -> ModelProto:
-    """A model with the outputs that skl2onnx knows."""
+def _build_model(
+    model: FittedLinear, kind: np.dtype[Any], positions: np.ndarray | None
+) -> ModelProto:
+    """A model with the outputs that skl2onnx knows; its probabilities have the order of
+    ``classes_``, of which ``positions`` says where the model has each."""
     from onnx import TensorProto, helper  # pyright: ignore
 
     from lastiterate.release.onnx_model import build_graph
@@ -119,6 +124,12 @@ def _build_model(model: FittedLinear, kind: np.dtype[Any]) -> ModelProto:
     numbers = graph.output[int(classes)]
     name, single = numbers.name, f"{numbers.name}_single"
     graph.node.append(helper.make_node("Cast", [name], [single], to=TensorProto.FLOAT))
+    if positions is not None:
+        graph.initializer.append(
+            helper.make_tensor("ascending", TensorProto.INT64, [len(positions)], positions)
+        )
+        graph.node.append(helper.make_node("Gather", [single, "ascending"], ["sorted"], axis=1))
+        single = "sorted"
     made = helper.make_tensor_value_info(single, TensorProto.FLOAT, [BATCH, None])
     if not classes:
         graph.node.append(helper.make_node("Unsqueeze", [single, "one"], ["column"]))

@@ -335,9 +335,9 @@ def to_schema(given: object, classes: object = None) -> Schema:
     )
 
 
-def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray, np.ndarray]:
-    """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the
-    kind of ``y``; and the class index of every record (n,).
+def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The schema's classes in its order as labels of the kind of ``y``; and the class index of
+    every record (n,).
 
     Errors: a schema without classes, ``classes`` that are not its own, labels that it does not
     list.
@@ -373,8 +373,6 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
                 f"{kind} numbers",
                 "give labels as the schema writes them",
             ) from None
-    order: list[int] = np.argsort(labels, kind="stable").tolist()
-    schema = replace(schema, classes=tuple(schema.classes[i] for i in order))
     target = Positions(schema.classes).of(map(label_text, each))
     if (target < 0).any():
         raise InputError(
@@ -383,7 +381,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
             None,
             "correct the labels or the schema",
         )
-    return schema, labels[order], target
+    return labels, target
 
 
 def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:
