@@ -201,7 +201,7 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
         )
         (tmp_path / "m" / "manifest.json").write_bytes(listed)
         code, said = compare("--ledger", tmp_path / "l")
-        assert code == 0 and same not in said and "NOT checked" in said, said
+        assert code == 1 and same not in said and "report.html DIFFERS" in said, said
     assert CliRunner().invoke(app, again).exit_code == 0
     run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, adjacency="zero-out")
     model = li.train(

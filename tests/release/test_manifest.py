@@ -138,7 +138,14 @@ def test_a_page_is_made_again_and_compared(folder, tmp_path):
         (copy / "report.html").write_text(forged)
         list_page(copy)
         code, said = verify(copy)
-        assert code == 0 and other in said and same not in said and "--out mine.html" in said
+        assert code == 1 and "report.html DIFFERS" in said and same not in said
+        assert "--out mine.html" in said
+        shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
+        assert json.loads(shown.stdout)["page_changed"] is True
+    version = "Made by lastiterate "
+    (copy / "report.html").write_text(honest.replace(version, f"{version}9."))
+    list_page(copy)  # of another version, which nobody can compare here
+    assert verify(copy)[0] == 0 and other in verify(copy)[1]
     (copy / "report.html").write_bytes(b"\xff")
     list_page(copy)
     shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])

@@ -47,7 +47,7 @@ def verify_command(
 ) -> None:
     """Recompute a certificate and check a folder's hashes.
 
-    Exit code 1 if the certificate or the ledger does not hold.
+    Exit code 1 if the certificate or the ledger does not hold, or the page was changed.
     """
     from lastiterate.release.folder import PAGE_DIFFERS
     from lastiterate.release.loading import verify
@@ -55,6 +55,7 @@ def verify_command(
     checked = verify(path, key=key, chain=chain or ())
     page = _compare_page(path, checked, ledger, audit)
     damaged = _find_damage(ledger)
+    changed = page is False and _is_changed(path, ledger, audit)
     if json_:
         print(
             json.dumps(
@@ -70,6 +71,7 @@ def verify_command(
                     "condition": checked.condition,
                     "uncovered": list(checked.uncovered),
                     "page_checked": page,
+                    "page_changed": changed,
                 }
                 | ({"ledger_problems": damaged} if ledger is not None else {})
                 | ({"limit": checked.limit} if checked.limit else {})
@@ -115,8 +117,10 @@ def verify_command(
             console.print(
                 _describe_page(path, checked, ledger)
                 if page
+                else CHANGED.format(path)
+                if changed
                 else _explain_other_page(path, ledger),
-                style="dim" if page else "bold yellow",
+                style="dim" if page else "bold red" if changed else "bold yellow",
                 highlight=False,
                 markup=False,
             )
@@ -143,8 +147,21 @@ def verify_command(
             "a copy.",
             highlight=False,
         )
-    if checked.problems or damaged:
+    if checked.problems or damaged or changed:
         raise typer.Exit(1)
+
+
+CHANGED = (
+    "report.html DIFFERS: this version makes another page of these files, and the page names no "
+    "others. Do not rely on it. Make your own: lastiterate report {} --out mine.html"
+)
+
+
+def _is_changed(path: Path, ledger: Path | None, audit: Path | None) -> bool:
+    """Whether a page that could not be made again names nothing that was missing for it."""
+    from lastiterate.report.page import has_all_sources
+
+    return has_all_sources(path, ledger=ledger, audit=audit)
 
 
 def _find_damage(ledger: Path | None) -> list[str]:

@@ -344,11 +344,14 @@ def _rates(stated: list[dict[str, Any]], unit: dict[str, Any]) -> Markup:
     )
 
 
+NO_AUDIT = "No audit was given for this report."
+
+
 def _audit_section(subject: ReportSource) -> Markup:
     audit = subject.audit
     fixed = execution_section.render_protocol(subject.body, audit)
     if audit is None:
-        return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
+        return tag("div", tag("p", NO_AUDIT, class_="soft"), fixed)
     paragraph = tag(
         "p",
         f"Audit ({audit['attack']}, {audit['trials']:g} models per data set): {audit['verdict']}. "

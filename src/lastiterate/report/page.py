@@ -28,7 +28,7 @@ from lastiterate.report.execution_section import (
     verdicts,
     word,
 )
-from lastiterate.report.figures import effects, steps, tradeoff
+from lastiterate.report.figures import NO_AUDIT, effects, steps, tradeoff
 from lastiterate.report.guarantee_section import (
     banners,
     refusal_section,
@@ -77,6 +77,7 @@ def part(name: str) -> str:
 
 
 TITLE = "Privacy report: "
+MADE_BY = "Made by lastiterate {}"
 COUNTED = rf"<h3>{QUOTED}</h3>.{{1,2000}}?>number \d{{1,9}} of (\d{{1,9}}) that count, "
 """A page's quote of a ledger."""
 LARGEST = 2**24
@@ -101,6 +102,19 @@ def is_page_of(
         releases=releases,
     )
     return any(_is_made_from(text, subject) for subject in subjects)
+
+
+def has_all_sources(folder: Path, *, ledger: Path | None, audit: Path | None) -> bool:
+    """Whether a folder's page says that this version made it, and of nothing but what is named: a
+    ledger, an audit. Another page than is made of these was changed."""
+    from lastiterate import __version__
+
+    text = _read_page(folder)
+    return (
+        MADE_BY.format(__version__) in text
+        and (ledger is not None or count_quoted_releases(folder) is None)
+        and (audit is not None or NO_AUDIT in text)
+    )
 
 
 def _read_page(folder: Path) -> str:
@@ -196,7 +210,7 @@ def _footer() -> Markup:
         paper,
         tag(
             "p",
-            f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this "
+            f"{MADE_BY.format(__version__)} on the releaser's or the reader's machine; this "
             f"page loads nothing "
             "and sends nothing. A reader who does not trust the page runs ",
             tag("code", "lastiterate verify"),
