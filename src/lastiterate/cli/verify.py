@@ -88,8 +88,10 @@ def verify_command(
             else "the certificate does not hold",
             style="bold red",
         )
-        for problem in (*checked.problems, *checked.uncovered):
+        for problem in checked.problems:
             console.print(f"- {problem}", highlight=False, markup=False)
+        for what in checked.uncovered:
+            console.print(f"not covered: {what}.", highlight=False, markup=False)
     else:
         what = (
             "weights, model and certificate agree"
