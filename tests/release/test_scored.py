@@ -5,13 +5,14 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import lastiterate as li
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.selection import WorstOf
 from lastiterate.engine import keys_from_seed
-from lastiterate.estimators import DPLogisticRegression
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
@@ -477,3 +478,81 @@ def test_persons_of_several_rows_are_not_counted_by_rows():
         model.set_params(threshold="1:20").fit(X, Y, units=who)
     with pytest.raises(li.InputError, match=r"got 'who'; give the column: units=frame\['who'\]"):
         model.set_params(threshold=None).fit(X, Y, units="who")
+
+
+NAMES = {
+    "age": {"kind": "number", "low": 0, "high": 100},
+    "b": {"kind": "number", "low": 0, "high": 1},
+}
+TABLE_FACTS = {"target": "y", "classes": ["no", "yes"], "columns": NAMES}
+
+
+@pytest.fixture(scope="module")
+def of_table():
+    """A model with a schema, the table that it was trained on, and its labels."""
+    rng = np.random.default_rng(8)
+    table = {"age": rng.uniform(0, 100, 300), "b": rng.uniform(0, 1, 300)}
+    labels = np.where(table["age"] > 50, "yes", "no")
+    model = DPLogisticRegression(epsilon=3.0, schema=TABLE_FACTS).fit(table, labels)
+    return model, table, labels
+
+
+def make_book(folder):
+    ledger = Ledger(folder / "book")
+    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-7))
+    return ledger
+
+
+def test_a_score_takes_tables_where_the_model_has_a_schema(of_table, tmp_path):
+    estimator, table, labels = of_table
+    model, ledger = estimator.fitted_, make_book(tmp_path)
+    frame = pd.DataFrame(table)
+    right = (estimator.predict(table) == labels).sum()
+    for given in (table, frame, frame.assign(y=labels), estimator.transformer_.transform(table)):
+        scored = model.private_score(given, labels, epsilon=1.0, ledger=ledger, dataset="data")
+        assert abs(scored.counted[-1] - right) < 8 / budget(1.0, model.delta)
+    assert len(ledger.total("data").releases) == 4
+
+
+def test_the_form_of_scored_records_is_looked_at_before_the_charge(estimator, of_table, tmp_path):
+    model, table, labels = of_table[0].fitted_, *of_table[1:]
+    ledger, plain, texts = make_book(tmp_path), estimator.fitted_, np.array(["no", "yes"])[Y]
+    asked = dict(epsilon=1.0, ledger=ledger, dataset="data")
+    for one, x, y, words in (
+        (plain, X[:, :-1], texts, r"x must have \d+ features like the model"),
+        (plain, X.astype(object), texts, "x must be rows of numbers, at least one"),
+        (plain, X.astype(str), texts, "x must be rows of numbers, at least one"),
+        (plain, X[:0], texts[:0], "x must be rows of numbers, at least one"),
+        (plain, [[1.0], [1.0, 2.0]], texts[:2], r"x must have \d+ features like the model"),
+        (plain, {"age": X[:, 0]}, texts, "x must be rows of numbers .*no schema.*one row for"),
+        (plain, pd.DataFrame({"age": X[:, 0]}), texts, r"x must have \d+ features like the model"),
+        (model, {"age": [30]}, ["no"], "data file misses the column 'b' of the schema"),
+        (model, {"age": [30, 40], "b": [1]}, ["no"], "X must have columns of one length"),
+        (model, {"age": [], "b": []}, [], "x must hold at least one record"),
+        (model, {"c": [30]}, ["no"], "data file has no column that the schema describes"),
+        (model, pd.DataFrame({"c": [1.0]}), ["no"], r"x must have 16 features.*SchemaTransformer"),
+        (model, table, labels[1:], "y must be one label for each of 300 records"),
+        (model, table, labels == "yes", "y must hold labels of the model, which are texts"),
+    ):
+        with pytest.raises(li.InputError, match=words):
+            one.private_score(x, y, **asked)
+    assert ledger.total("data").releases == ()
+
+
+def test_a_value_that_is_refused_after_the_charge_says_that_the_charge_stays(of_table, tmp_path):
+    model, table, labels = of_table[0].fitted_, *of_table[1:]
+    rows = of_table[0].transformer_.transform(table).copy()
+    rows[7, 0] = np.nan
+    ages = [*table["age"][:-1], None]
+    ledger = make_book(tmp_path)
+    for number, x in enumerate((rows, table | {"age": ages})):
+        with pytest.raises(li.InputError, match="the ledger keeps the charge"):
+            model.private_score(x, labels, epsilon=1.0, ledger=ledger, dataset="data")
+        assert len(ledger.total("data").releases) == number + 1
+
+
+def test_a_regression_has_no_right_labels_to_count():
+    x = np.linspace(0, 1, 400)[:, None]
+    model = DPHuberRidge(row_norm=1.0, target_range=(0, 1)).fit(x, x[:, 0]).fitted_
+    with pytest.raises(li.InputError, match=r"model must be one of classes.*a number in \[0, 1\]"):
+        model.private_score(x, x[:, 0], epsilon=1.0)

@@ -49,10 +49,13 @@ class FittedLinear(SelfContainedModel):
     def scores(self, x: ArrayLike) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
         check_kept("x", x)
-        rows, wanted = (
-            np.asarray(x),
-            self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0),
-        )
+        rows = np.asarray(x)
+        self.check_rows(rows)
+        return scores(self.run, self.released, rows)
+
+    def check_rows(self, rows: np.ndarray) -> None:
+        """Refuse what has not the form of rows of the model; no value is looked at."""
+        wanted = self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0)
         if rows.ndim != 2 or rows.shape[1] != wanted:
             made = (
                 "lastiterate.features.SchemaTransformer(model.schema).transform(table) makes them"
@@ -63,7 +66,6 @@ class FittedLinear(SelfContainedModel):
                 rows.shape,
                 made * bool(self.schema),
             )
-        return scores(self.run, self.released, rows)
 
     def probabilities(self, x: ArrayLike) -> np.ndarray:
         """The softmax of the scores of rows x (n, d), shape (n, classes); frequencies where the run
@@ -94,7 +96,8 @@ class FittedLinear(SelfContainedModel):
         dataset: str | None = None,
     ) -> FittedLinear:
         """The model with one more accuracy, counted with noise on private records x (n, d) and
-        their labels y (n,).
+        their labels y (n,). ``x`` may be a data frame, or columns by name, where the model has a
+        schema.
 
         ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one
         accuracy for each of these public names instead, ``by`` (n,) the name of every record's

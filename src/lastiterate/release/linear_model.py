@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.tail_truncation import caveats_of_one
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.encoding import encode_features, form_of
+from lastiterate.data.table import Table
 from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
@@ -55,6 +58,13 @@ def add_count(
         raise InputError(
             "model", "must be one whose certificate a count can be added to", model.form
         )
+    if not isinstance(model.answers, Labels):
+        raise InputError(
+            "model",
+            "must be one of classes: private_score counts right labels",
+            model.answers.words(1),
+            "predict public records and compare their numbers, which costs nothing",
+        )
     if model.run.nominal:
         raise InputError(
             "model",
@@ -84,7 +94,8 @@ def add_count(
     mu = worth(epsilon, model.delta)
     if not 0 < mu < math.inf:
         raise InputError("epsilon", "must be a positive number", epsilon)
-    wanted = count_of(model.run, mu, int(np.shape(x)[0]), by, tuple(groups))
+    rows = _find_rows(model, x)
+    wanted = count_of(model.run, mu, len(rows), by, tuple(groups))
     labels = _labels_alike(model, y, wanted.records)
     run, old = replace(model.run, counts=(*model.run.counts, wanted)), model.certificate
     said = (
@@ -100,18 +111,61 @@ def add_count(
     charging = make_charging(ledger=ledger, dataset=dataset, purpose="private_score")
     charging.of_units = unit is not None
     charging.charge(CountCharge(run, wanted, run.adjacency), delta=model.delta)
-    right = model.predict(x) == labels
+    with charging.use_records():
+        if isinstance(rows, Table):
+            assert model.schema is not None
+            rows = encode_features(rows, model.schema)
+        right = model.predict(rows) == labels
     numbers = noisy_numbers(right, by, wanted, fresh_key())
     counted = replace(model, proof=proof, run=run, counted=(*model.counted, *numbers))
     charging.finish(counted)
     return counted
 
 
+def _find_rows(model: FittedLinear, x: Any) -> np.ndarray | Table:
+    """The rows (n, d), or the table of which the model's schema makes them; their form alone is
+    looked at.
+
+    Errors: other columns than those of the schema, rows of another width than the model's, and what
+    holds no numbers.
+    """
+    given: object = x
+    by_name = isinstance(given, Mapping)
+    names = x if by_name else getattr(x, "column_names", getattr(x, "columns", ()))
+    named = {str(name) for name in cast("Iterable[object]", names)}
+    if model.schema is not None and (by_name or named & model.schema.described):
+        table = frame_table(x, model.schema)
+        form_of(table, model.schema)
+        if not len(table):
+            raise InputError("x", "must hold at least one record", 0, "give the records to count")
+        return table
+    if by_name:
+        raise InputError(
+            "x",
+            "must be rows of numbers (n, d), since the model has no schema",
+            type(cast(object, x)).__name__,
+            "give columns in the order of the training rows, one row for each record",
+        )
+    try:
+        rows = np.asarray(x)
+    except ValueError:  # rows of several lengths
+        rows = np.empty(0, dtype=object)
+    model.check_rows(rows)
+    if rows.dtype.kind not in "biuf" or not len(rows):
+        raise InputError(
+            "x",
+            "must be rows of numbers, at least one",
+            f"{rows.dtype} of shape {rows.shape}",
+            "give rows as the model was trained on",
+        )
+    return rows
+
+
 def _labels_alike(model: FittedLinear, y: object, records: int) -> np.ndarray:
     """The labels (n,), refused where they are of another kind than those of the model: none
     would be right."""
-    labels = np.asarray(y)
     assert isinstance(model.answers, Labels)
+    labels = np.asarray(y)
     if labels.shape != (records,):
         raise InputError("y", f"must be one label for each of {records} records", labels.shape)
     held, given = (
