@@ -261,6 +261,38 @@ def test_a_refused_record_is_named_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(("column", "cell"), [("age", "old"), ("seen", "31.01.2020")])
+def test_a_block_names_the_record_of_the_file(folder, tmp_path, small_blocks, column, cell):
+    """Also where nobody reads the whole file again to say it."""
+    columns, schema = records(700, seed=8), li.load(folder / "plain").schema
+    columns[column][649] = cell
+    new = write_csv(tmp_path / "new.csv", columns)
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "new.parquet")
+    for path in (new, tmp_path / "new.parquet"):
+        with pytest.raises(li.InputError, match="in record 650"):
+            for table in blocks.read_blocks(path, schema):
+                encode_features(table, schema)
+
+
+@pytest.mark.parametrize("cell", ['"Ulm"x', '"Ulm', 'Ulm"'])
+def test_quotation_marks_mean_what_python_reads(folder, tmp_path, small_blocks, cell):
+    lines = write_csv(tmp_path / "new.csv", records(700, seed=8)).read_text().splitlines()
+    lines[650] = f"p,30,0.5,{cell},2020-01-31,no"
+    (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
+    schema, told = li.load(folder / "plain").schema, []
+    for read in (
+        lambda path: [read_table(path, schema)],
+        lambda path: blocks.read_blocks(path, schema, copied=["who"]),
+    ):
+        try:
+            told.append(
+                [one for table in read(tmp_path / "new.csv") for one in table.cells["town"]]
+            )
+        except li.InputError as error:
+            told.append(str(error))
+    assert told[0] == told[1]
+
+
 def test_of_several_faults_the_one_of_the_whole_table_is_told(folder, tmp_path, small_blocks):
     columns = records(700, seed=8)
     columns["seen"][10], columns["age"][650] = "soon", "old"
