@@ -9,7 +9,7 @@ import pytest
 
 from lastiterate_check.__main__ import main
 from lastiterate_check.check import canonical_hash, chain, check, fit, parse
-from lastiterate_check.run import BadInput
+from lastiterate_check.run import TABLE, BadInput
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "golden" / "certificates" / "format-3-run.json"
@@ -70,6 +70,57 @@ def test_exit_codes(tmp_path, capsys):
     assert main([str(folder)]) == 2
     assert "whose hash is stated" in capsys.readouterr().err
     assert main([str(tmp_path / "nothing.json")]) == 2
+
+
+def sealed(stored, **stated):
+    """The certificate with another statement, its own hash written again."""
+    return unbound({**stored, "stated": {**stored["stated"], **stated}})
+
+
+def test_it_says_who_is_protected_and_what_it_does_not_compare(tmp_path, capsys):
+    stored = json.loads(KEPT.read_text())
+    folder = folder_with(tmp_path, unbound(stored))
+    assert main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "protects one row" in lines and lines[-1] == "holds"
+    assert lines[-2].startswith("not compared: ") and "caveats" in lines[-2]
+    assert "stated.secret" in lines[-2] and "right_guesses" not in lines[-2]
+    (folder / "manifest.json").unlink()
+    assert main([str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "no manifest.json: no list of files was there, report.html was not compared" in told
+
+
+def test_a_unit_that_the_run_does_not_protect_is_refused():
+    stored = json.loads(KEPT.read_text())
+    words = TABLE["units"]["together"].format(whose="one unit (patient)", rows=4)
+    for unit in (
+        {"name": "patient", "rows": 4, "words": words},
+        {"rows": 2, "words": stored["stated"]["unit"]["words"]},
+        {"rows": 1, "words": "one person, all of their rows"},
+    ):
+        with pytest.raises(BadInput, match=r"stated.unit: says .*; the run protects one row"):
+            check(sealed(stored, unit=unit))
+    with pytest.raises(BadInput, match="neighbours"):
+        check(sealed(stored, neighbours=TABLE["neighbours"]["add-remove"]))
+    units = {"name": "patient", "rows": 4, "words": words}
+    for rows in (1, 3, 4):
+        body = sealed({**stored, "run": {**stored["run"], "rows_per_record": rows}}, unit=units)
+        if rows < 4:
+            with pytest.raises(BadInput, match=r"stated.unit: says rows = 4"):
+                check(body)
+        else:
+            assert "protects one patient with at most 4 rows" in check(body).lines
+
+
+def test_right_guesses_below_the_curve_are_not_shown():
+    stored = json.loads(KEPT.read_text())
+    right = stored["stated"]["right_guesses"]
+    assert f"holds: right guesses {right:.6g}" in check(stored).lines
+    for lower in (0.5001, 0.5 + (right - 0.5) * 0.99):
+        report = check(sealed(stored, right_guesses=lower))
+        assert report.verdict == "not covered"
+        assert any(line.startswith("not covered: right guesses") for line in report.lines)
 
 
 def test_a_statement_below_what_linear_losses_show_is_refuted(tmp_path):

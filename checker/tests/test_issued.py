@@ -1,10 +1,19 @@
 """Whole certificates, as the library issues them, hold: all deltas, and an exchanged record."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from lastiterate_check.check import HOLDS, UNITS, check, check_ledger, is_paid, stated_curves
+from lastiterate_check.check import (
+    HOLDS,
+    UNITS,
+    check,
+    check_ledger,
+    is_paid,
+    stated_curves,
+    unit_of,
+)
 
 li = pytest.importorskip("lastiterate")
 from lastiterate.ledger import GaussianFilter, Ledger  # noqa: E402
@@ -33,6 +42,19 @@ def test_an_issued_certificate_holds(name):
     report = check(stored)
     assert report.verdict == HOLDS, "\n".join(report.lines)
     assert len(report.lines) > 5
+
+
+@pytest.mark.parametrize("name", ["", "unit", "patient {x}"])
+@pytest.mark.parametrize("rows", [{}, {"rows_per_unit": 3}, {"rows_per_record": 3}])
+def test_the_words_of_a_unit_are_the_librarys(name, rows):
+    stated = replace(li.account(described(**rows)), unit=name).to_dict(1e-5)
+    got = unit_of(json.loads(json.dumps(stated)), name)
+    assert got[:2] == (stated["stated"]["unit"]["rows"], stated["stated"]["unit"]["words"])
+    whose = name or "unit"
+    few = 3 if rows else 1
+    assert got[2] == (
+        "one row" if not (name or rows) else f"one {whose} with at most {few} row{'s' * (few > 1)}"
+    )
 
 
 def test_a_forgotten_record_is_checked():

@@ -4,6 +4,7 @@ descriptions use."""
 import dataclasses
 import functools
 import inspect
+import json
 import re
 import types
 from pathlib import Path
@@ -53,6 +54,33 @@ def test_every_public_name_is_in_the_reference():
 def test_a_name_that_no_page_takes_is_an_error():
     with pytest.raises(ValueError, match=r"no reference page takes lastiterate\.elsewhere\.Thing"):
         GENERATOR.page_of("lastiterate.elsewhere.Thing")
+
+
+def keys_and_types(value):
+    """Keys of a JSON value and of all in it, and the types that objects name."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from keys_and_types(entry)
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield key
+            if key == "type" and isinstance(entry, str):
+                yield entry
+            if key not in ("software", "sha256"):
+                yield from keys_and_types(entry)
+
+
+def test_every_key_of_a_written_certificate_is_on_the_page_of_its_format():
+    page = (ROOT / "docs" / "reference" / "certificate-format.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"[A-Za-z_0-9]+", page))
+    written = set[str]()
+    for folder in ("tests/golden/certificates", "checker/corpus/certificates"):
+        for path in (ROOT / folder).glob("*.json"):
+            written |= set(keys_and_types(json.loads(path.read_text(encoding="utf-8"))))
+    assert len(written) > 100 and written - told == set()
+    schema = ROOT / "src" / "lastiterate" / "accounting" / "certificate.schema.json"
+    known = json.loads(schema.read_text(encoding="utf-8"))["properties"]
+    assert {*known, *known["stated"]["properties"]} - told == set()
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))

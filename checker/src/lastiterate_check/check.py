@@ -22,7 +22,7 @@ from lastiterate_check import curves
 from lastiterate_check.curves import Curve, Failing, Gaussian, up
 from lastiterate_check.losses import Losses, sampled
 from lastiterate_check.mechanisms import shown_by_linear_losses
-from lastiterate_check.run import BadInput, Body, Fails, NotCovered
+from lastiterate_check.run import TABLE, BadInput, Body, Fails, NotCovered, whole
 from lastiterate_check.sampling import bins, pass_of_blocks
 from lastiterate_check.subjects import UNKNOWN, by_any, curve_of, of_run
 
@@ -158,6 +158,8 @@ def read_folder(folder: Path) -> tuple[Body, list[str]]:
         for name, stated in listed["sha256"].items():
             check_hash(folder, name, stated)
         lines.append(f"manifest: {len(listed['sha256'])} files have the hashes that it states")
+    else:
+        lines.append("no manifest.json: no list of files was there, report.html was not compared")
     if not isinstance(stored, dict):
         raise BadInput("certificate: must be a JSON object")
     for entry, name in (("weights_sha256", "weights.safetensors"), ("model_sha256", "model.json")):
@@ -182,16 +184,68 @@ def stated_number(body: Body, name: str, low: float = 0.0, high: float = math.in
 def check(stored: Any, delta: float | None = None) -> Report:
     """Check what a certificate states; at ``delta`` too, where one is given."""
     report = Report()
+    compare(report, stored, delta)
+    stated = stored.get("stated") or {}
+    left = [name for name in stored if name not in COMPARED]
+    left += [f"stated.{name}" for name in stated if name not in COMPARED_OF_STATED]
+    left += ["the name in stated.unit"] if "name" in stated.get("unit", {}) else []
+    report.lines.append("not compared: " + ", ".join(left or ["nothing else is stated"]))
+    return report
+
+
+COMPARED = (
+    *("epsilon", "delta", "adjacency", "epsilon_replace_one", "theorem", "at_least", "plugins"),
+    *("run", "exact_run", "selection", "unlearning", "stated", "format", "content_sha256"),
+    *("weights_sha256", "model_sha256"),
+)
+COMPARED_OF_STATED = ("unit", "neighbours", "guarantees", "right_guesses")
+"""What is compared with the run, with a curve or with files; of all else only the form."""
+
+
+def unit_of(stored: Body, name: str) -> tuple[int, str, str]:
+    """Return the most rows of the protected unit, its words and a short form of them, as they
+    follow from the run and the unit's name."""
+    if "unlearning" in stored:
+        rows = sum(whole(part, "removed") for part in stored["unlearning"]["requests"])
+        words = f"the {rows} removed record{'s' * (rows > 1)} together, and nobody else"
+        return rows, words, words
+    run = stored.get("run", stored.get("exact_run", {}))
+    group, together = (whole(run, key, 1) for key in ("rows_per_unit", "rows_per_record"))
+    rows, read = together if together > 1 else group, run.get("loss", {}).get("type") == "Abstract"
+    alone = "kept" if name else "read" if read else "row"
+    kind = "together" if together > 1 else "group" if group > 1 else alone
+    whose = f"one unit ({name})" if name not in ("", "unit") else "one unit"
+    short = f"one {name or 'unit'} with at most {rows} row{'s' * (rows > 1)}"
+    short = {"row": "one row", "read": "one record, as the loss takes it"}.get(kind, short)
+    return rows, TABLE["units"][kind].format(whose=whose, rows=rows), short
+
+
+def check_unit(report: Report, stored: Body) -> None:
+    """Say who is protected, by the run; refuse another unit, and other neighbours."""
+    stated = stored.get("stated") or {}
+    unit, neighbours = stated.get("unit", {}), TABLE["neighbours"].get(stored.get("adjacency"))
+    rows, words, short = unit_of(stored, unit.get("name", ""))
+    if unit and (unit["rows"], unit["words"]) != (rows, words):
+        said = f"says rows = {unit['rows']}, {unit['words'][:60]!r}"
+        raise BadInput(f"stated.unit: {said}; the run protects {unit_of(stored, '')[2]}")
+    if stated.get("neighbours", neighbours) != neighbours:
+        raise BadInput("stated.neighbours: must be those of the adjacency")
+    report.lines.append(f"protects {short}")
+
+
+def compare(report: Report, stored: Any, delta: float | None) -> None:
+    """Compare what is stated with what follows."""
     if not isinstance(stored, dict):
         raise BadInput("certificate: must be a JSON object")
     if "content_sha256" in stored and canonical_hash(stored) != stored["content_sha256"]:
         raise BadInput("content_sha256: is not the hash of this certificate; ask for the original")
     if stored.get("format") == 3 and {"caveats", "stated"} & set(stored):  # no extract of one
         fit(stored, "certificate")
+    check_unit(report, stored)
     at = stated_number(stored, "delta", math.ulp(0.0), 1.0)
     if stored.get("epsilon") is None:
         report.say(HOLDS, "nothing is stated: epsilon is null")
-        return report
+        return
     epsilon = stated_number(stored, "epsilon")
     for part in stored.get("plugins", []):
         report.lines.append(f"{part['kind']} {part['name']}: by {part['by']}, not reviewed")
@@ -204,13 +258,13 @@ def check(stored: Any, delta: float | None = None) -> Report:
             if shown > at * (1 + 1e-9):
                 words = f"linear losses of the class show delta {shown:.6g} at {epsilon:.6g}"
                 report.say(REFUTED, f"{words}, above {at:g}: docs/theorems/linear-witness")
-                return report
+                return
     try:
         curve = curve_of(stored, None, report.lines)
     except UNKNOWN as error:
         named = "the theorem that is named does not speak of this run: it needs "
         report.say(NOT_COVERED, (named if isinstance(error, Fails) else "") + str(error))
-        return report
+        return
     if stored.get("theorem") in FULLY and curve.delta(epsilon * CLOSE) > at:
         with suppress(*UNKNOWN):
             run, at_least = stored["run"], stored.get("at_least", "ENFORCED")
@@ -224,7 +278,6 @@ def check(stored: Any, delta: float | None = None) -> Report:
     if delta is not None:
         own = report.own[f"epsilon at {delta:g}"] = curve.epsilon(delta)
         report.lines.append(f"epsilon at delta {delta:g}: {own:.6g}, computed here")
-    return report
 
 
 FULLY = ("random-allocation-pld", "balls-in-bins-pld", "fixed-size-amplified")
@@ -234,8 +287,17 @@ FULLY = ("random-allocation-pld", "balls-in-bins-pld", "fixed-size-amplified")
 def check_others(report: Report, stored: Body, curve: Curve, delta: float) -> None:
     """Check the statements in addition to epsilon: at other deltas, and for an exchanged record.
     Any theorem may be behind these."""
-    guarantees = (stored.get("stated") or {}).get("guarantees", [])
+    stated = stored.get("stated") or {}
+    guarantees = stated.get("guarantees", [])
     numbers = [(one, "delta", "epsilon", None) for one in guarantees if one["epsilon"] is not None]
+    if stated.get("right_guesses") is not None:  # (1 + delta(0)) / 2
+        right = stated_number(stated, "right_guesses", 0.5)
+        shown = (
+            (1 + one.delta(0.0)) / 2 for one in itertools.chain([curve], alternatives(stored, None))
+        )
+        found = any(one - 0.5 <= (right - 0.5) * CLOSE for one in shown)
+        more = "" if found else ": no theorem that is known here shows it"
+        report.say(HOLDS if found else NOT_COVERED, f"right guesses {right:.6g}{more}")
     if stored.get("epsilon_replace_one") is not None and stored.get("adjacency") != "forgotten":
         numbers.append((stored, "delta", "epsilon_replace_one", "replace-one"))
     for body, at, name, adjacency in numbers:
