@@ -112,7 +112,9 @@ def test_a_signature_that_does_not_fit_is_no_fault_of_the_certificate(signed, tm
 
     code, said = verify()
     assert code == 1 and said.startswith("the folder has no valid signature - the signature is not")
-    assert "not covered: notes.txt was added" in said and "the certificate does not hold" not in said
+    assert (
+        "not covered: notes.txt was added" in said and "the certificate does not hold" not in said
+    )
     (copy / SIGNATURE).unlink()
     code, said = verify()
     assert code == 1 and "signature - the folder is not signed not covered: notes.txt was" in said

@@ -72,8 +72,8 @@ def export_command(
 ) -> None:
     """Write the release as ONNX, a model card or another form.
 
-    A text goes to standard output, or to --out; onnx needs a file there, and mlflow, huggingface
-    and sacro the name of a new folder.
+    A text goes to standard output, or to --out; onnx and safetensors need a file there, and mlflow,
+    huggingface and sacro the name of a new folder.
     """
     from lastiterate.report.exports import ALL_FORMATS, MODEL_FORMATS, export_files
     from lastiterate.report.subject import read

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @app.command("verify")
 @reports_errors
 def verify_command(
-    path: Annotated[
-        Path, typer.Argument(help="model folder, ONNX file, MLflow model or certificate")
-    ],
+    path: Annotated[Path, typer.Argument(help="model folder, an export of it, or a certificate")],
     key: Annotated[
         Path | None,
         typer.Option("--key", help="require the signature of this public key"),
@@ -98,6 +96,8 @@ def verify_command(
             if path.is_dir()
             else "graph, weights, model and certificate agree"
             if path.suffix == ".onnx"
+            else "weights, model and certificate agree"
+            if path.suffix == ".safetensors"
             else "the certificate is consistent"
         )
         console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)

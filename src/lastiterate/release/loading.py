@@ -91,8 +91,8 @@ def verify(
     Parameters
     ----------
     path : path
-        Model folder, an ONNX file or an MLflow model that ``lastiterate export`` wrote, or a single
-        certificate; for the latter no model is read.
+        Model folder, an ONNX or safetensors file or an MLflow model that ``lastiterate export``
+        wrote, or a single certificate; for the latter no model is read.
     key : path, optional
         Public key that must have signed the folder.
     chain : iterable of path, default ()
@@ -138,6 +138,8 @@ def verify(
     place = folders.to_path(path, "path")
     if place.suffix == ".onnx" and place.is_file() and key is None and not chain:
         return import_module("lastiterate.release.onnx_model").verify_onnx(place)
+    if place.suffix == ".safetensors" and place.is_file() and key is None and not chain:
+        return import_module("lastiterate.release.safetensors_model").verify_safetensors(place)
     if (place / MLMODEL).is_file():
         if key is not None or chain:
             raise InputError(

@@ -484,10 +484,18 @@ def mlflow_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     return to_mlflow(folder)
 
 
+def safetensors_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
+    """The weights as one safetensors file, the release in its metadata; for every kind of model."""
+    from lastiterate.release.safetensors_model import to_safetensors
+
+    return {"model.safetensors": to_safetensors(folder)}
+
+
 MODEL_FORMATS: dict[str, Callable[[ReportSource, Path], dict[str, bytes]]] = {
     "onnx": onnx_file,
     "mlflow": mlflow_folder,
     "huggingface": hub_folder,
+    "safetensors": safetensors_file,
 }
 """Formats that hold the model itself."""
 ALL_FORMATS = {**FORMATS, **MODEL_FORMATS}
