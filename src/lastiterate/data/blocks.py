@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import islice, product
@@ -290,9 +291,9 @@ def _cells_of(column: Any, number: bool) -> Cells | None:
     """The cells of a column of a block; ``None`` where a number is not finite, and Python has to
     look at its text."""
     if number:
-        values = np.asarray(column.to_numpy(), np.float64)
+        values = parquet.to_numbers(column, math.nan)
         return None if np.count_nonzero(~np.isfinite(values)) != column.null_count else values
     coded = column.combine_chunks()
     coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
     texts = [text.strip() for text in coded.dictionary.to_pylist()]
-    return CodedCells(texts, coded.indices.to_numpy())
+    return CodedCells(texts, np.from_dlpack(coded.indices))

@@ -9,13 +9,13 @@ describe is refused as in every table.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lastiterate.data.columns import Category, Date, Numeric, Words
+from lastiterate.data.parquet import to_numbers
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, CodedCells, NumberText, Table, column_names, number_text
 from lastiterate.errors import InputError
@@ -169,9 +169,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _column_cells(column: Any, number: bool) -> Cells:
     if number:
-        return np.asarray(column.to_numpy(), np.float64)
+        return to_numbers(column, math.nan)
     coded = column.combine_chunks().dictionary_encode()
     coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
     texts = [text.strip() for text in coded.dictionary.to_pylist()]
-    codes = coded.indices.cast("int64").fill_null(len(texts))
-    return CodedCells([*texts, ""], codes.to_numpy(zero_copy_only=False))
+    return CodedCells([*texts, ""], to_numbers(coded.indices.cast("int64"), len(texts)))

@@ -260,9 +260,7 @@ def cells_by_kind(name: str, column: Any, number: bool, coded: bool = False) -> 
     ):  # true is 1, as in an untyped column, which one missing value makes of it
         column, kind = column.cast("int8"), "int8"
     if number and (kind == "int8" or types.is_float64(kind) or types.is_integer(kind)):
-        return np.asarray(
-            column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64
-        )
+        return to_numbers(column.cast("float64", safe=False), math.nan)
     if number and types.is_floating(kind):
         return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     cells = encode_cells(name, column) if coded else cells_of(name, column)
@@ -276,6 +274,21 @@ def cells_by_kind(name: str, column: Any, number: bool, coded: bool = False) -> 
     return [NumberText(cell) for cell in cells]
 
 
+def to_numbers(column: Any, missing: float) -> np.ndarray:
+    """Doubles or integers of 64 bits of Arrow, ``missing`` where there is none; ``to_numpy`` would
+    import pandas."""
+    import pyarrow
+    from pyarrow import compute
+
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    if whole.null_count:
+        kind = np.float64 if pyarrow.types.is_floating(whole.type) else np.int64
+        filler = pyarrow.py_buffer(np.full(len(whole), missing, kind))
+        others = pyarrow.Array.from_buffers(whole.type, len(whole), [None, filler])
+        whole = compute.call_function("coalesce", [whole, others])
+    return np.from_dlpack(whole)
+
+
 def encode_cells(name: str, column: Any) -> Cells:
     """``cells_of`` an array of Arrow, each different value made text once."""
     from pyarrow import types
@@ -287,8 +300,7 @@ def encode_cells(name: str, column: Any) -> Cells:
             return cells_of(name, column)
         column = column.dictionary_encode()
     texts = cells_of(name, column.dictionary)
-    codes = column.indices.cast("int64").fill_null(len(texts))
-    return CodedCells([*texts, ""], codes.to_numpy(zero_copy_only=False))
+    return CodedCells([*texts, ""], to_numbers(column.indices.cast("int64"), len(texts)))
 
 
 def has_cells(kind: Any) -> bool:
