@@ -2,13 +2,17 @@
 
 import gzip
 import io
+import json
 import tomllib
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lastiterate.data import (
     BUNDLED,
+    Array,
     Category,
     Ignore,
     Numeric,
@@ -20,6 +24,7 @@ from lastiterate.data import (
     read_table,
     schema_template,
     split,
+    stream,
 )
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError
@@ -432,3 +437,85 @@ def test_bundled_sets():
     low = np.array([c.low for c in schema.columns])
     high = np.array([c.high for c in schema.columns])
     assert (table.array >= low).all() and (table.array <= high).all()
+
+
+FACTS_OF_NUMPY = {
+    "target": "y",
+    "classes": np.array(["no", "yes"]),
+    "columns": {
+        "age": {"kind": "number", "low": np.float32(0.1), "high": np.int64(100)},
+        "rate": {
+            "kind": "number",
+            "low": np.float64(0),
+            "high": np.uint8(1),
+            "missing": np.int32(1),
+        },
+        "code": {"kind": "category", "values": np.array([1, 2])},
+        "town": {"kind": "category", "values": pd.Series(["a", "b"]), "outside": np.str_("zero")},
+        "size": {"kind": "category", "values": pd.Index([1.5, 2.5])},
+        "day": {
+            "kind": "date",
+            "first": np.datetime64("2020-01-01"),
+            "last": pd.Timestamp("2025-12-31"),
+        },
+    },
+}
+FACTS_OF_PYTHON = {
+    "target": "y",
+    "classes": ["no", "yes"],
+    "columns": {
+        "age": {"kind": "number", "low": 0.1, "high": 100},
+        "rate": {"kind": "number", "low": 0.0, "high": 1, "missing": 1},
+        "code": {"kind": "category", "values": [1, 2]},
+        "town": {"kind": "category", "values": ["a", "b"], "outside": "zero"},
+        "size": {"kind": "category", "values": [1.5, 2.5]},
+        "day": {"kind": "date", "first": "2020-01-01", "last": "2025-12-31"},
+    },
+}
+
+
+def test_a_schema_of_numpys_values_is_that_of_pythons():
+    made, wanted = Schema.from_dict(FACTS_OF_NUMPY), Schema.from_dict(FACTS_OF_PYTHON)
+    assert made == wanted and json.dumps(made.to_dict()) == json.dumps(wanted.to_dict())
+    for entry, value in (
+        ("classes", ("no", "yes")),
+        ("classes", pd.Series(["no", "yes"])),
+        ("classes", [np.str_("no"), "yes"]),
+    ):
+        assert Schema.from_dict(FACTS_OF_PYTHON | {entry: value}) == wanted
+    ends = {"target": "y", "columns": FACTS_OF_PYTHON["columns"], "target_range": [0, 2]}
+    for value in (np.array([0, 2]), (np.float64(0), 2), pd.Series([0, 2])):
+        assert Schema.from_dict(ends | {"target_range": value}) == Schema.from_dict(ends)
+    array = {"classes": [0, 1], "array": {"low": np.uint8(0), "high": np.int64(9), "shape": (2, 2)}}
+    assert Schema.from_dict(array).array == Array(0, 9, shape=(2, 2))
+    for value in (np.array(3), np.array([[0, 2]]), np.array([])):
+        with pytest.raises(InputError):
+            Schema.from_dict(ends | {"target_range": value})
+    with pytest.raises(InputError, match="classes"):
+        Schema.from_dict(FACTS_OF_PYTHON | {"classes": np.array([])})
+
+
+def test_readers_take_what_holds_a_schema(tmp_path):
+    facts = {"target": "y", "classes": ["no", "yes"], "columns": FACTS_OF_PYTHON["columns"]}
+    facts["columns"] = {name: facts["columns"][name] for name in ("age", "rate")}
+    toml, path = tmp_path / "members.toml", tmp_path / "members.csv"
+    toml.write_text(
+        'target = "y"\nclasses = ["no", "yes"]\n[columns]\n'
+        'age = { kind = "number", low = 0.1, high = 100 }\n'
+        'rate = { kind = "number", low = 0, high = 1, missing = 1 }\n'
+    )
+    path.write_text("age,rate,y\n30,0.5,no\n40,,yes\n")
+    schema = Schema.from_dict(facts)
+    wanted = encode(read_table(path, schema), schema)
+    for given in (toml, str(toml), facts):
+        table = read_table(path, given)
+        pieces = [np.concatenate(part) for part in zip(*stream(path, given).pieces(1), strict=True)]
+        for found in (encode(table, given), pieces, (encode_features(table, given), wanted[1])):
+            assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    for wrong in (3, ["age"]):
+        for use in (partial(read_table, path), partial(encode, table), partial(stream, path)):
+            with pytest.raises(InputError, match="schema must be a Schema, its dictionary, or the"):
+                use(wrong)
+    for use in (encode, encode_features):
+        with pytest.raises(InputError, match="table must be what read_table returns, got 'str'"):
+            use("members.csv", schema)

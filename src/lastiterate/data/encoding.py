@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.data.cell_values import RANGE, Positions, numbers, plain_cells, values_of
 from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
-from lastiterate.data.schema import Schema
+from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import (
     Cells,
     Table,
@@ -34,9 +34,11 @@ TIMES = 3
 """Tables of 4 bytes per entry that a fit holds at once, about."""
 
 
-def encode_features(table: Table, schema: Schema) -> np.ndarray:
+def encode_features(table: Table, schema: object) -> np.ndarray:
     """Rows, shape (n, d), float32: the columns in the schema's order, scaled to [-1, 1], and
-    through its maps."""
+    through its maps. ``schema``: a Schema, its dictionary, or the path of its TOML file."""
+    schema = read_schema(schema)
+    _check_table(table)
     form = form_of(table, schema)
     if table.array is not None:
         return _encode_array(table, schema, form)
@@ -114,9 +116,23 @@ def _check_columns(table: Table, schema: Schema) -> None:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
 
 
-def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+def _check_table(table: object) -> None:
+    """Refuse what is no table of ``read_table``."""
+    if not isinstance(table, Table):
+        raise InputError(
+            "table",
+            "must be what read_table returns",
+            type(table).__name__,
+            "read a file by read_table(FILE, schema); SchemaTransformer(schema).fit_transform "
+            "takes data frames",
+        )
+
+
+def encode(table: Table, schema: object) -> tuple[np.ndarray, np.ndarray]:
     """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1]
-    (n,) float32."""
+    (n,) float32. ``schema``: as in ``encode_features``."""
+    schema = read_schema(schema)
+    _check_table(table)
     try:
         features = encode_features(table, schema)
         return features, _target(_answers(table, schema), schema, table.first)

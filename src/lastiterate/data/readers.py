@@ -23,7 +23,7 @@ from lastiterate.data.csv_files import (
 )
 from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
-from lastiterate.data.schema import Schema
+from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
 from lastiterate.data.table import Table, is_number
 from lastiterate.errors import InputError
@@ -144,15 +144,16 @@ def header_rule(schema: Schema | None, header: bool | None = None) -> HeaderRule
     )
 
 
-def read_table(path: str | Path, schema: Schema | None = None, header: bool | None = None) -> Table:
+def read_table(path: str | Path, schema: object = None, header: bool | None = None) -> Table:
     """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that
     matches reads it.
 
-    ``schema``: names the columns of a CSV file, in its header or without one (the target may be
-    missing from new records). ``header``: whether its first row is a header, where the schema does
-    not decide. "-" reads a CSV table from standard input.
+    ``schema``: a Schema, its dictionary, or the path of its TOML file; it names the columns of a
+    CSV file, in its header or without one (the target may be missing from new records).
+    ``header``: whether its first row is a header, where the schema does not decide. "-" reads a CSV
+    table from standard input.
     """
-    path = Path(path)
+    path, schema = Path(path), None if schema is None else read_schema(schema)
     kind = find_format(path)
     if schema is not None and kind.read is not read_csv:
         check_has_names(schema, path)

@@ -18,7 +18,7 @@ from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream
 from lastiterate.data.numpy_files import is_idx
 from lastiterate.data.parquet import is_parts
 from lastiterate.data.readers import header_rule
-from lastiterate.data.schema import Schema
+from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
@@ -201,15 +201,13 @@ class Generated:
             yield from piece
 
 
-def stream(
-    path: str | Path, schema: Schema | str | Path | None = None
-) -> EncodedSource | ArraySource:
+def stream(path: str | Path, schema: object = None) -> EncodedSource | ArraySource:
     """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet
     parts.
 
-    ``schema``: public facts of its columns (or the TOML file that holds them), which scale features
-    to [-1, 1]; without one an array's records are as they are in the file. Only headers are looked
-    at, and the records of a CSV file are counted.
+    ``schema``: public facts of its columns (a Schema, its dictionary, or the path of its TOML
+    file), which scale features to [-1, 1]; without one an array's records are as they are in the
+    file. Only headers are looked at, and the records of a CSV file are counted.
     """
     if not isinstance(path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
@@ -218,7 +216,7 @@ def stream(
             type(path).__name__,
             "arrays in memory need no stream: give train the tuple itself",
         )
-    facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
+    facts = None if schema is None else read_schema(schema)
     source = open_stream(path, facts)
     if facts is not None:
         return EncodedSource(source, facts)

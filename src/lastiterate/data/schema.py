@@ -10,6 +10,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, cast
 
+import numpy as np
+
 from lastiterate.data.cell_values import DECIMALS, ORDERS
 from lastiterate.data.columns import (
     UNKNOWN,
@@ -124,6 +126,22 @@ def check_entries(data: object, *, partly: bool = False) -> None:
         raise InputError("header", "must be a list of names", header)
     if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
         raise InputError("schema: classes", "must be a list of labels", given["classes"])
+
+
+def _to_plain(given: object) -> Any:
+    """Entries as TOML has them: lists of arrays, series and tuples, and Python's own scalars."""
+    value = cast(Any, given)
+    if isinstance(given, dict):
+        return {name: _to_plain(entry) for name, entry in value.items()}
+    if isinstance(given, np.datetime64):
+        return str(given)[:10]
+    if isinstance(given, np.floating):  # 0.1 of any precision is 0.1
+        return float(str(value))
+    if isinstance(given, np.generic):
+        return value.item()
+    if isinstance(given, list | tuple) or (hasattr(given, "tolist") and np.ndim(value) == 1):
+        return [_to_plain(entry) for entry in value]
+    return value.tolist() if isinstance(given, np.ndarray) else given
 
 
 def _is_number(value: object) -> bool:
@@ -408,7 +426,8 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: Any) -> Schema:
-        """The schema that ``to_dict`` or a TOML file describes."""
+        """The schema that ``to_dict`` or a TOML file describes; values may be NumPy's or pandas'."""
+        data = _to_plain(data)
         check_entries(data)
         columns = tuple(column_from(name, entry) for name, entry in data.get("columns", {}).items())
         bounds = data.get("target_range")
@@ -511,3 +530,27 @@ class Schema:
         return replace(
             self, columns=others, target=target, classes=answer.values, target_range=None
         )
+
+
+def read_schema(given: object, classes: tuple[str, ...] = ()) -> Schema:
+    """A schema from what holds one: itself, its ``to_dict``, or the path of its TOML file;
+    ``classes``: for one that leaves its own open."""
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str | Path):
+        try:
+            return Schema.read(given)
+        except InputError:
+            if not classes:
+                raise
+            return Schema.read(given, classes)
+    if is_object(given):
+        return Schema.from_dict(
+            given | {"classes": list(classes)} if classes and "classes" not in given else given
+        )
+    raise InputError(
+        "schema",
+        "must be a Schema, its dictionary, or the path of a TOML file that holds one",
+        type(given).__name__,
+        "lastiterate schema FILE writes one to fill in",
+    )

@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from sklearn.utils import get_tags  # pyright: ignore
 from lastiterate.data.cell_values import Positions
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, form_of, label_text
-from lastiterate.data.schema import Schema
+from lastiterate.data.schema import Schema, read_schema
 from lastiterate.errors import InputError, outside
 from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
 from lastiterate.features.map_registry import PLAIN, maps_named
@@ -312,27 +311,8 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
 
 def to_schema(given: object, classes: object = None) -> Schema:
     """A schema from what holds one; ``classes``: for one that leaves its own open."""
-    if isinstance(given, Schema):
-        return given
     texts = () if classes is None else tuple(map(label_text, cast("Sequence[object]", classes)))
-    if isinstance(given, str | Path):
-        try:
-            return Schema.read(given)
-        except InputError:
-            if not texts:
-                raise
-            return Schema.read(given, texts)
-    if isinstance(given, dict):
-        facts = cast("dict[str, Any]", given)
-        return Schema.from_dict(
-            facts | {"classes": list(texts)} if texts and "classes" not in facts else facts
-        )
-    raise InputError(
-        "schema",
-        "must be a Schema, or the path of a TOML file that holds one",
-        type(given).__name__,
-        "lastiterate schema FILE writes one to fill in",
-    )
+    return read_schema(given, texts)
 
 
 def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
