@@ -110,7 +110,7 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
         # of untyped columns Arrow would look for a type that holds all of their values, which
         # changes some
         return {
-            name: one.to_numpy(object)
+            name: one.astype(object).to_numpy()
             if one.dtype == object or _has_no_arrow(one.dtype)
             else pyarrow.Table.from_pandas(one.to_frame(), preserve_index=False)
             .column(0)
