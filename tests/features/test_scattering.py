@@ -9,6 +9,7 @@ import pytest
 
 from lastiterate.errors import InputError
 from lastiterate.features import Scattering
+from lastiterate.features.map_registry import to_data
 from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import (
@@ -134,6 +135,18 @@ def test_a_row_is_the_logarithms_less_a_centre_by_their_norm():
     logs[:, 9:73] -= 0.085
     rows = logs.reshape(3, -1) / np.sqrt((logs**2).sum(axis=(1, 2, 3)))[:, None]
     assert Scattering().apply(made()) == pytest.approx(rows, abs=1e-6)
+
+
+def test_a_mirror_image_has_the_same_row_where_asked():
+    images = RNG.random((3, 12, 17, 2), dtype=np.float32)
+    for mirrored in (True, False):
+        one = Scattering(mirrored=mirrored)
+        apart = np.abs(one.apply(images) - one.apply(images[:, :, ::-1])).max()
+        assert (apart < 1e-5) == mirrored
+        assert np.linalg.norm(one.apply(images), axis=1) == pytest.approx(1, abs=1e-6)
+    assert to_data((Scattering(),)) == [
+        {"type": "Scattering", "scales": 2, "angles": 8, "cells": 4, "most": 2000}
+    ], "models that are kept are hashed as they were"
 
 
 def test_orders_of_channels():

@@ -16,7 +16,8 @@ import pytest
 import lastiterate as li
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.features import SchemaTransformer
+from lastiterate.features import Scattering, SchemaTransformer
+from lastiterate.features.map_registry import to_data
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.onnx_model import to_onnx
 from lastiterate.release.score_meaning import Labels, Range
@@ -185,13 +186,18 @@ def test_the_threshold_decides(tmp_path: Path) -> None:
     assert found["label"].tolist() == model.predict(rows).tolist()
 
 
-@pytest.mark.parametrize("shape", [(8, 12), (9, 8, 3), (2, 8, 8), (70, 64)])
-def test_images_become_scattering_coefficients(shape: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shape", "mirrored"),
+    [((8, 12), False), ((9, 8, 3), False), ((2, 8, 8), True), ((70, 64), False)],
+)
+def test_images_become_scattering_coefficients(
+    shape: tuple[int, ...], mirrored: bool, tmp_path: Path
+) -> None:
     facts = {
         "target": "y",
         "classes": ["a", "b", "c"],
         "array": {"low": 0.0, "high": 255.0, "shape": list(shape)},
-        "features": ["scattering"],
+        "features": to_data((Scattering(mirrored=mirrored),)),
     }
     schema, pixels = Schema.from_dict(facts), RNG.uniform(-10, 300, (9, int(np.prod(shape))))
     rows = SchemaTransformer(schema).fit_transform(pixels)

@@ -517,28 +517,37 @@ def _patches(one: filtered.Patches, given: Value, field: Grid) -> Value:
 
 
 def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
-    graph, planes = given.graph, _planes(given, field)
+    planes = _planes(given, field)
     sides = images.check_shape(field.shape)[:2]
     block = max(1, min(sides) // images.WORKING_SIDE)
-    height, width = (side // block for side in sides)
+    sizes = (sides[0] // block, sides[1] // block)
     cells = one.cells_of(field.shape)
-    whole = [(side // 2**one.scales + 2) * 2**one.scales for side in (height, width)]
-    first = [(full - side) // 2 for full, side in zip(whole, (height, width), strict=True)]
-    last = [whole[i] - side - first[i] for i, side in enumerate((height, width))]
+    rows = _logarithms(one, planes, sizes, cells)
+    if one.mirrored:
+        turned = planes.take(np.arange(sizes[1])[::-1], axis=2)
+        rows = (rows + _logarithms(one, turned, sizes, cells)) / 2.0
+    rows = rows.reshape(-1, one.features(field.shape))
+    exact = rows.to(DOUBLE)
+    return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
+
+
+def _logarithms(one: images.Scattering, planes: Value, sides: tuple[int, int], cells: int) -> Value:
+    """Centred logarithms (N * channels, coefficients, cells, cells) of planes."""
+    graph = planes.graph
+    whole = [(side // 2**one.scales + 2) * 2**one.scales for side in sides]
+    first = [(full - side) // 2 for full, side in zip(whole, sides, strict=True)]
+    last = [whole[i] - side - first[i] for i, side in enumerate(sides)]
     edges = graph.constant([0, *first, 0, *last], INT)
     padded = graph.node("Pad", planes, edges, mode="reflect").reshape(-1, 1, *whole)
     means = list[Value]()
     for every, fields in _absolute_fields(padded, (whole[0], whole[1]), one.scales, one.angles):
         weights = [
             images.window_means(side, full, every, one.scales, cells)
-            for side, full in zip((height, width), whole, strict=True)
+            for side, full in zip(sides, whole, strict=True)
         ]
         means.append(graph.constant(weights[0].T, SINGLE) @ (fields @ weights[1]))
     centre = images.CENTRE[images.orders(one.scales, one.angles)][:, None, None]
-    rows = (graph.join(means) * images.STEEP + 1.0).then("Log") - centre
-    rows = rows.reshape(-1, one.features(field.shape))
-    exact = rows.to(DOUBLE)
-    return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
+    return (graph.join(means) * images.STEEP + 1.0).then("Log") - centre
 
 
 def _absolute_fields(
