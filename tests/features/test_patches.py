@@ -100,9 +100,7 @@ def test_axes_are_those_of_the_responses_to_synthetic_pictures():
     basis, pictures = basis_of(one.recipe((32, 32, 3))), dead_leaves(0, 0, 400, 32, 3)
     plain = Basis(basis.filters, basis.cells, basis.centre * 0, np.eye(96, dtype=np.float32))
     recipe = one.recipe((32, 32, 3))
-    found = np.stack(
-        [patches.respond(recipe, plain, image.astype(np.float32)) for image in pictures]
-    )
+    found = patches.respond(recipe, plain, pictures.astype(np.float32))
     along = (found - basis.centre).astype(float) @ basis.axes.T
     values = np.linalg.eigvalsh(np.cov(found.T, bias=True))[::-1]
     assert np.abs(along.mean(axis=0)).max() < 2e-3

@@ -63,7 +63,7 @@ PATCH_STEPS, RESPONSE_STEPS = 2.0**10, 2.0**12
 """Steps of the grids of numbers whose products are summed up exactly."""
 SMALLEST, LARGEST = 8, 96
 """Pixels of a side, after large images are averaged down."""
-CHUNK = 16
+CHUNK = 32
 """Images that a thread maps before it asks for more."""
 
 
@@ -177,20 +177,29 @@ def mirror_filters(recipe: Recipe, filters: np.ndarray) -> np.ndarray:
     return square[:, ::-1].reshape(filters.shape)
 
 
-def respond(recipe: Recipe, basis: Basis, image: np.ndarray) -> np.ndarray:
-    """Responses (cells * 2 * filters,) of one image (height, width, channels) of numbers from 0 to
-    255: roots of means over cells, in the precision of the image."""
-    patches = normalise_patches(extract_patches(image[None], recipe.patch)[0])
-    above = patches @ basis.filters
-    threshold = above.dtype.type(THRESHOLD)
-    below = np.minimum(above + threshold, 0)
-    above -= threshold
-    np.maximum(above, 0, out=above)
-    found = np.sqrt(np.stack([basis.cells @ above, -(basis.cells @ below)], axis=1))
+def respond(recipe: Recipe, basis: Basis, images: np.ndarray) -> np.ndarray:
+    """Responses (n, cells * 2 * filters) of images (n, height, width, channels) of numbers from 0
+    to 255: roots of means over cells, in the precision of the images.
+
+    Products are a matrix of one size for each image by itself; two of them are all that is held.
+    """
+    sizes = (basis.cells.shape[1], basis.filters.shape[1])
+    above, below = (np.empty(sizes, dtype=images.dtype) for _ in range(2))
+    found = np.empty((len(images), len(basis.cells), 2, sizes[1]), dtype=images.dtype)
+    threshold = images.dtype.type(THRESHOLD)
+    for image, means in zip(images, found, strict=True):
+        patches = normalise_patches(extract_patches(image[None], recipe.patch)[0])
+        np.matmul(patches, basis.filters, out=above)
+        np.add(above, threshold, out=below)
+        np.minimum(below, 0, out=below)
+        np.subtract(above, threshold, out=above)
+        np.maximum(above, 0, out=above)
+        means[:, 0], means[:, 1] = basis.cells @ above, -(basis.cells @ below)
+    np.sqrt(found, out=found)
     if recipe.mirrored:
-        found = found.reshape(recipe.cells, recipe.cells, 2, 2, -1)
-        found = (found[:, :, :, 0] + found[:, ::-1, :, 1]) / 2
-    return found.reshape(-1)
+        found = found.reshape(-1, recipe.cells, recipe.cells, 2, 2, recipe.filters)
+        found = (found[:, :, :, :, 0] + found[:, :, ::-1, :, 1]) / 2
+    return found.reshape(len(images), -1)
 
 
 def make_basis(recipe: Recipe) -> Basis:
@@ -202,11 +211,11 @@ def make_basis(recipe: Recipe) -> Basis:
     means = [cell_means(side, recipe.cells) for side in recipe.positions]
     exact = Basis(filters, np.kron(*means), np.zeros(0), np.zeros((0, 0)))
 
-    def work(picture: np.ndarray) -> np.ndarray:
-        inside = picture[: recipe.height, : recipe.width].astype(np.float64)
-        return np.rint(respond(recipe, exact, inside) * RESPONSE_STEPS)
+    def work(first: int) -> np.ndarray:
+        inside = pictures[first : first + CHUNK, : recipe.height, : recipe.width]
+        return np.rint(respond(recipe, exact, inside.astype(np.float64)) * RESPONSE_STEPS)
 
-    found = np.stack(list(map_in_threads(work, pictures)))
+    found = np.concatenate(list(map_in_threads(work, range(0, len(pictures), CHUNK))))
     total, n = found.sum(axis=0), len(found)
     moments = n * (found.T @ found) - np.outer(total, total)  # sums of integers
     values, vectors = principal_axes(moments / (n * RESPONSE_STEPS) ** 2)
@@ -271,9 +280,10 @@ def read_basis(path: Path, recipe: Recipe) -> Basis | None:
 
 # A public map of every image by itself, with nothing learned from it and nothing spent.
 
-CARRIED = 5.0
-"""Records times mu for each axis, below which fewer axes do better."""
-MOST_AXES, FEWEST_AXES = 1000, 250
+CARRIED = 7.0
+"""Records times mu for each axis, below which fewer axes did better on natural images."""
+AXES = (1500, 1000, 500, 250, 125)
+"""Numbers of axes that a budget may get: few different ones, as each has a basis of its own."""
 PAYS = 500.0
 """Records times mu from which on colour images gain."""
 
@@ -349,8 +359,7 @@ class Patches(RecordMap):
         """Fewer axes for a budget that resolves little, and mirror images for colour images, which
         are taken for photographs."""
         shapes = [image_shape(field.shape) for field in fields if isinstance(field, Grid)]
-        wanted = resolved / CARRIED
-        axes = next((axes for axes in (MOST_AXES, MOST_AXES // 2) if wanted >= axes), FEWEST_AXES)
+        axes = next((axes for axes in AXES if resolved >= CARRIED * axes), AXES[-1])
         return cls(
             axes=axes,
             mirrored=all(shape is not None and shape[2] in COLOUR_CHANNELS for shape in shapes),
@@ -419,7 +428,7 @@ class Patches(RecordMap):
             full[: len(given)] = pixels(given)
             planes = smaller(np.moveaxis(full, 3, 1).reshape(-1, *full.shape[1:3]))
             small = np.moveaxis(planes.reshape(CHUNK, -1, *planes.shape[1:]), 1, 3)
-            found = np.stack([respond(recipe, basis, image * np.float32(255)) for image in small])
+            found = respond(recipe, basis, small * np.float32(255))
             rows = (found - basis.centre) @ basis.axes.T  # a product of one size has the same bits
             norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
             rows = (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
