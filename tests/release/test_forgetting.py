@@ -2,6 +2,7 @@
 nothing is left."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -469,6 +470,107 @@ def asked(
         1e-4,
         *more,
     )
+
+
+@pytest.fixture(scope="module")
+def persons(released):
+    """The folder with a ledger of persons that states no rows, models that protect persons, and the
+    files that are left when a person is deleted."""
+    place = released
+    table, schema = (place / "data.csv").read_text(), place / "schema.toml"
+    rows = table.splitlines(keepends=True)
+    (place / "left.csv").write_text("".join(row for row in rows if not row.startswith("p5,")))
+    (place / "first.csv").write_text("".join(rows[:1] + rows[1::2]))
+    for name, text in (("one", "p5\n"), ("next", "p6\n"), ("row", "11\n"), ("later", "12\n")):
+        (place / f"{name}.txt").write_text(text)
+    made = ("--dataset", "d", "--unit", "person", "--delta", 1e-3)
+    command("ledger", "make", place / "persons.db", *made, "--epsilon", 3)
+    command("ledger", "make", place / "small.db", *made, "--epsilon", 1.1)
+    train = ("train", place / "data.csv", "--schema", schema, "--epsilon", 1, "--unit", "id")
+    sgd = ("--algorithm", "forgetting-sgd")
+    for name in ("persons", "small"):
+        command(*train, *sgd, "--ledger", place / f"{name}.db", "--out", place / f"{name}-model")
+    command(*train, *sgd, "--rows-per-unit", 2, "--out", place / "two-sgd")
+    command(*train, "--rows-per-unit", 2, "--out", place / "two-auto")
+    return place
+
+
+def test_a_model_of_one_row_of_each_person_forgets_a_person(persons, tmp_path):
+    """The same rows as training are used: of the file itself, of its first rows, and by number."""
+    ledger = ("--ledger", persons / "persons.db")
+    model = dict(model="persons-model", remove="one.txt")
+    one = command(*asked(persons, *ledger, "--out", tmp_path / "one", **model))
+    assert "forgot 1 records, 1 in all of 1 requests" in one
+    other = command(*asked(persons, *ledger, "--out", tmp_path / "two", data="first.csv", **model))
+    assert "forgot 1 records" in other
+    model["remove"] = "row.txt"  # the first row of p5
+    by_number = command(*asked(persons, "--out", tmp_path / "three", ids=(), **model))
+    assert "forgot 1 records" in by_number
+    model["remove"] = "later.txt"
+    text = command(*asked(persons, "--out", tmp_path / "four", ids=(), **model), code=2)
+    assert "training used the first row of every id alone: name them with --ids id" in text
+    # the certificate of a model that forgot names no column
+    model.update(model=tmp_path / "one", remove="next.txt", data="left.csv")
+    text = command(*asked(persons, "--out", tmp_path / "five", **model), code=2)
+    assert "must hold the 299 records that are left" in text and "--unit COLUMN" in text
+    text = command(*asked(persons, *ledger, "--out", tmp_path / "five", **model), code=2)
+    assert "the ledger knows others" in text and "--unit COLUMN" in text
+    text = command(*asked(persons, *ledger, "--unit", "id", "--out", tmp_path / "five", **model))
+    assert "2 in all of 2 requests" in text
+    book = Ledger(persons / "persons.db")
+    assert [line.purpose for line in book.total().releases] == ["train", *["forget"] * 3]
+    assert book.verify() == ()
+
+
+def test_in_python_a_ledger_of_persons_is_charged_for_one_row_of_each(persons):
+    from lastiterate.data import encode, read_table
+
+    model = li.load(persons / "persons-model")
+    x, y = encode(read_table(str(persons / "first.csv"), model.schema), model.schema)
+    more = dict(remove=[7], epsilon=1.0, delta=1e-4, ledger=persons / "persons.db")
+    assert li.forget(model, x, y, **more).unlearning.removed == 1
+
+
+@pytest.mark.parametrize("model", ["two-sgd", "two-auto"])
+def test_a_model_of_several_rows_of_a_person_says_what_to_do_instead(persons, tmp_path, model):
+    words = asked(persons, "--out", tmp_path / "m", model=model, remove="one.txt")
+    text = command(*words, code=2)
+    assert "model must use one row of each id" in text and "this one uses up to 2" in text
+    assert "--unit id --rows-per-unit 2 --epsilon EPSILON" in text
+    assert f"epsilon 1 at delta {1e-4:g} for each of them" in text or "epsilon 0." in text
+    again = ("--unit", "id", "--rows-per-unit", 2, "--epsilon", 1, "--out", tmp_path / "again")
+    command("train", persons / "left.csv", "--schema", persons / "schema.toml", *again)
+
+
+def test_a_budget_that_does_not_pay_for_steps_names_what_works(persons, tmp_path):
+    words = dict(model="small-model", remove="one.txt")
+    ledger = ("--ledger", persons / "small.db")
+    for number in range(20):
+        place = tmp_path / f"m{number}"
+        found = CliRunner().invoke(
+            app, list(map(str, asked(persons, *ledger, "--out", place, **words)))
+        )
+        if found.exit_code:
+            break
+    text = " ".join(found.output.split())
+    assert found.exit_code == 2 and "the steps cost those who stay the same" in text, text
+    assert "--batch" not in text and "whose a row is" not in text
+    most = re.search(r"with an epsilon of at most ([\d.]+) at delta 0.0001", text)
+    train = ("train", persons / "left.csv", "--schema", persons / "schema.toml", "--unit", "id")
+    command(*train, *ledger, "--epsilon", most[1], "--delta", 1e-4, "--out", tmp_path / "again")
+
+
+def test_a_page_says_for_whom_it_holds(persons, tmp_path):
+    words = dict(model="persons-model", remove="one.txt")
+    text = command(*asked(persons, "--out", tmp_path / "m", **words))
+    others = re.search(r"everybody else epsilon ([\d.]+) \(zero-out\)", text)[1]
+    page = (tmp_path / "m" / "report.html").read_text()
+    assert "your record" not in page and "whether the removed record had ever been used" in page
+    assert (
+        "This is about the removed records alone. Everybody else: epsilon "
+        f"{others} at delta 0.0001 (zero-out) for the training and all steps since." in page
+    )
+    assert li.verify(tmp_path / "m").holds
 
 
 def test_from_the_folder_to_the_next_request(released, tmp_path):

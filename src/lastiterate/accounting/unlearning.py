@@ -247,9 +247,9 @@ def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
     if run.rows_per_unit > 1 or run.rows_per_record > 1:
         raise InputError(
             "rows_per_unit",
-            "must be 1: records are forgotten row by row",
+            "must be 1 in a training that forgets: single rows are forgotten",
             max(run.rows_per_unit, run.rows_per_record),
-            "name all rows of a person",
+            "train again without the person",
         )
     if reasons:
         raise NotCertified(

@@ -48,6 +48,13 @@ class Forgetting(Charged):
             help="the column of the ids; by default record numbers from 1",
         ),
     ] = None
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            "--unit",
+            help="the person of a row, if one row each was used (default: the model's)",
+        ),
+    ] = None
     epochs: Annotated[
         int, typer.Option("--epochs", "--passes", help="epochs over the data, at most")
     ] = 80
@@ -90,6 +97,7 @@ def forget_command(asked: Forgetting) -> None:
         remove=asked.remove,
         epsilon=asked.epsilon,
         ids=asked.ids,
+        unit=asked.unit,
         delta=None if delta == "auto" else delta,
         passes=asked.epochs,
         reserve=asked.reserve,

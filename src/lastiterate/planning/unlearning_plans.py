@@ -87,6 +87,16 @@ class ForgettingPlan:
         return private(self.run)
 
 
+def certify_others(subject: Unlearning) -> Curve | None:
+    """The curve of a record that stays: of the training and of all steps since; ``None`` where one
+    of them had no noise, and nothing is promised."""
+    training = subject.training
+    return together(
+        private(training) if isinstance(training, Run) else None,
+        *(private(part.run) for part in subject.requests),
+    )
+
+
 def plan_unlearning(
     training: Training,
     earlier: tuple[Continued, ...],

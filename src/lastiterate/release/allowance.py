@@ -104,11 +104,38 @@ class Allowance:
         """Return whether the remaining budget covers a release."""
         return self._fits(self._charge(charged))
 
-    def check(self, charged: Charged, delta: float, total: Total) -> None:
-        """Refuse a release that does not fit, and say what would."""
+    def check(self, charged: Charged, delta: float, total: Total, *, forgets: bool = False) -> None:
+        """Refuse a release that does not fit, and say what would.
+
+        ``forgets``: it is the steps of a model that forgets, whose cost no budget of the request
+        sets.
+        """
         charge = self._charge(charged)
         if not self._fits(charge):
-            raise refusal(total, charge, self._remedy(charged, delta))
+            remedy = (
+                self._remedy_of_forget(charged, delta) if forgets else self._remedy(charged, delta)
+            )
+            raise refusal(total, charge, remedy)
+
+    def _remedy_of_forget(self, charged: Charged, delta: float) -> str:
+        """What to do where the steps of a model that forgets cost those who stay too much."""
+        size, unit, most = self.size_for(charged), self.total.unit, self._largest_epsilon(delta)
+        rows = (
+            f"single rows are charged as a group of {size}: if these data have one row of each "
+            f"{unit}, name their column (lastiterate forget --unit COLUMN); or "
+            if size > 1
+            else ""
+        )
+        return (
+            f"{rows}the steps cost those who stay the same at every epsilon: train again without "
+            f"the removed records, "
+            + (
+                "which needs another budget, since this one is used up"
+                if most < LEAST_EPSILON
+                else f"with an epsilon of at most {most:g} at delta {delta:g}"
+            )
+            + "; no record was read, and nothing was charged"
+        )
 
     def _charge(self, charged: Charged) -> Charge | None:
         curve = self.curve(charged)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data import BUNDLED
 from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
-from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, private, together
+from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, certify_others
 from lastiterate.release.data_file import open_file
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
@@ -21,7 +21,7 @@ from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Progress
-from lastiterate.release.units import canonical_identifiers
+from lastiterate.release.units import Units, canonical_identifiers
 from lastiterate.release.unlearning import (
     FittedUnlearned,
     check_classes,
@@ -31,7 +31,6 @@ from lastiterate.release.unlearning import (
     plan_forgetting,
     read_training,
 )
-from lastiterate.run.run import Run
 
 MOST_IDS = 10**7
 """Lines of a list of ids that are read."""
@@ -54,7 +53,9 @@ class ForgetResult:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """``remove``: a file with one id a line, of the column ``ids``, or numbers of records from 1
-    on; ``reserve``: records that may have to be forgotten later; ``header``: whether the data
+    on; ``unit``: the column that names the person of a row, where training kept one row of each; by
+    default the one that the model's certificate names;
+    ``reserve``: records that may have to be forgotten later; ``header``: whether the data
     file's first row is a header."""
 
     model: str | Path
@@ -63,6 +64,7 @@ class Request:
     epsilon: float
     delta: float | None = None
     ids: str | None = None
+    unit: str | None = None
     passes: int = PASSES[-1]
     reserve: int = 0
     header: bool | None = None
@@ -74,7 +76,7 @@ def forget_file(
     """Forget records of a file. ``charging``: is charged for those who stay; the caller finishes
     it."""
     model = load(asked.model)
-    check_forgets(model, delta=asked.delta)
+    check_forgets(model, delta=asked.delta, data=asked.data)
     before = read_training(model, (), (), None)
     if before.schema is None and asked.data not in BUNDLED:
         raise InputError(
@@ -88,12 +90,14 @@ def forget_file(
         if asked.data in BUNDLED or before.schema is None
         else before.schema.with_header(asked.header)
     )
-    file = open_file(asked.data, schema)
+    named = model.certificate.unit
+    column = (None if named in ("", UNNAMED) else named) if asked.unit is None else asked.unit
+    file = open_file(asked.data, schema, units=None if column is None else Units(column, 1))
     file = file.map_rows(file.schema, test=None, row_norm=None)
     if not isinstance(file.table, Table):
         raise InputError("data", "must fit in memory where a model forgets", asked.data)
     rows, target = file.rows
-    gone = find_places(_locate_records(asked, file.table, len(rows)), len(rows))
+    gone = find_places(_locate_records(asked, file.table, len(rows), column), len(rows))
     check_classes(target, gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
     plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
@@ -111,7 +115,15 @@ def forget_file(
     after = run_release(
         UNLEARNED,
         make_order(
-            before, plan, (rows, target), gone, asked.epsilon, delta, charging, progress=progress
+            before,
+            plan,
+            (rows, target),
+            gone,
+            asked.epsilon,
+            delta,
+            charging,
+            progress=progress,
+            of_persons=file.who is not None,
         ),
     )
     assert isinstance(after, FittedUnlearned)
@@ -121,19 +133,17 @@ def forget_file(
 def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | None]:
     """Epsilon of a record that stays: by the steps of this request, and together with all before
     it."""
-    steps, training = plan.everybody_else(), plan.subject.training
-    parts: list[Certificate | None] = [
-        private(training) if isinstance(training, Run) else None,
-        *(private(part.run) for part in plan.subject.requests),
-    ]
-    whole = together(*parts)
+    steps, whole = plan.everybody_else(), certify_others(plan.subject)
     return (None if steps is None else steps.epsilon(delta)), (
         None if whole is None else whole.epsilon(delta)
     )
 
 
-def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
-    """Return the positions of the records that a list names; every line must name one."""
+def _locate_records(asked: Request, table: Table, records: int, unit: str | None) -> np.ndarray:
+    """Return the positions of the records that a list names; every line must name one.
+
+    ``unit``: the column of persons of whom the first rows are used.
+    """
     try:
         lines = to_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
     except (OSError, UnicodeDecodeError):
@@ -153,7 +163,8 @@ def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
             "remove", "must name at least one record, one id a line", asked.remove.name
         )
     if asked.ids is None:
-        known = {str(number): [number - 1] for number in range(1, records + 1)}
+        used = range(records) if table.kept is None else np.flatnonzero(table.kept).tolist()
+        known = {str(place + 1): [number] for number, place in enumerate(used)}
     else:
         if table.cells is None or asked.ids not in table.cells:
             raise InputError(
@@ -180,6 +191,8 @@ def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
             f"must name records of the data, by {what}: {len(missing)} of {len(wanted)} lines "
             f"do not, the first is line {missing[0]}",
             None,
-            "is it the data set that was trained on?",
+            "is it the data set that was trained on?"
+            if table.kept is None
+            else f"training used the first row of every {unit} alone: name them with --ids {unit}",
         )
     return np.array(sorted({place for _, one in wanted for place in known[one]}))

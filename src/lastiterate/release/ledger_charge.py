@@ -253,7 +253,7 @@ class Charging:
         allowance = self._allowance_of(total)
         states = {release.token: release.state for release in total.releases}
         if self._token not in states:
-            allowance.check(charged, delta, total)
+            allowance.check(charged, delta, total, forgets=self.purpose == "forget")
         if (size := allowance.size_for(charged)) > 1:
             warnings.warn(
                 f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: "
@@ -360,7 +360,8 @@ class Charging:
                 "must be those that the model was trained on, without the records that it forgot "
                 "before: the ledger knows others",
                 None,
-                "give the same records, in the same order",
+                "give the same records, in the same order; where training kept one row of each "
+                "person, name their column (lastiterate forget --unit COLUMN)",
             )
 
     def _open_checkpoint(self) -> Checkpoint:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.certificate_subject import UNNAMED, format_rounded_up
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, Training
@@ -106,7 +107,9 @@ def check(order: TrainingRequest) -> TrainingRequest:
             "data",
             f"must hold the {left} records that are left of those that the model was trained on",
             rows.shape[:1],
-            "give the same data, without the records that were removed before",
+            "give the same data, without the records that were removed before; where training kept "
+            "one row of each person, keep the same rows (lastiterate forget --unit COLUMN, "
+            "lastiterate.select_unit_rows)",
         )
     return replace(order, data=(rows, target))
 
@@ -345,9 +348,17 @@ def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) 
     )
 
 
-def check_forgets(model: object, removed: int | None = None, delta: float | None = None) -> None:
+def check_forgets(
+    model: object,
+    removed: int | None = None,
+    delta: float | None = None,
+    *,
+    data: str = "FILE",
+) -> None:
     """Refuse trained models of other kinds than those that may forget: with the reason, and with
-    what holds anyway."""
+    what holds anyway. ``data``: the data file, for the command that trains again."""
+    if isinstance(model, FittedLinear) and not isinstance(model, FittedUnlearned):
+        _check_one_row(model, delta, data)
     if isinstance(model, ReleasedModel) and not isinstance(model, FittedLinear | FittedUnlearned):
         own = with_nothing_done(model.certificate, removed, model.delta if delta is None else delta)
         raise NotCertified(
@@ -360,6 +371,35 @@ def check_forgets(model: object, removed: int | None = None, delta: float | None
         )
 
 
+def _check_one_row(model: FittedLinear, delta: float | None, data: str) -> None:
+    """Refuse a model that protects several rows of a person together."""
+    rows = max(model.run.rows_per_unit, model.run.rows_per_record)
+    if rows == 1:
+        return
+    stated = model.delta if delta is None else delta
+    alone = model.certificate.with_adjacency("zero-out")
+    bound = math.inf if alone is None else alone.epsilon(stated)
+    own = (
+        ""
+        if not math.isfinite(bound)
+        else (
+            "; with nothing done, its own differential privacy gives epsilon "
+            f"{format_rounded_up(bound)} at delta {stated:g} for each of them"
+        )
+    )
+    whose = model.certificate.unit or UNNAMED
+    column = "COLUMN" if whose == UNNAMED else shlex.quote(whose)
+    raise InputError(
+        "model",
+        f"must use one row of each {whose}, since only single rows are forgotten; this one uses up "
+        f"to {rows}",
+        None,
+        f"train again without them: delete all of their rows, then lastiterate train "
+        f"{shlex.quote(data)} --unit {column} --rows-per-unit {rows} --epsilon EPSILON, which is one "
+        f"more release (--ledger charges it){own}",
+    )
+
+
 def make_order(
     before: TrainingHistory,
     plan: ForgettingPlan,
@@ -370,8 +410,12 @@ def make_order(
     charging: Charging,
     seed: int | None = None,
     progress: Progress | None = None,
+    of_persons: bool = False,
 ) -> TrainingRequest:
-    """What the pipeline executes; the ledger is charged for those who stay."""
+    """What the pipeline executes; the ledger is charged for those who stay.
+
+    ``of_persons``: whether the data hold one row of each person.
+    """
     charged = None
     if charging.ledger is not None:
         charged = plan.everybody_else()
@@ -383,8 +427,10 @@ def make_order(
                 "forget a model that was trained with noise, or leave the ledger out",
             )
         charging.compare(before.model, data)
+    named = "" if before.model is None else before.model.certificate.unit
     return TrainingRequest(
         data=data,
+        unit=np.arange(len(data[0])) if of_persons or named else None,  # one row of each
         budget=Budget(epsilon, delta),
         proof=plan.certificate,
         delta=delta,

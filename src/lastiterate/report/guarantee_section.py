@@ -13,7 +13,9 @@ from lastiterate.accounting.certificate_subject import (
     units,
 )
 from lastiterate.accounting.noise_calibration import LARGE_EPSILON
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.markup import Markup, tag
+from lastiterate.planning.unlearning_plans import certify_others
 from lastiterate.release.signatures import WRITTEN
 from lastiterate.report.page_parts import (
     DEPLOYMENTS,
@@ -64,6 +66,7 @@ def answers(subject: ReportSource) -> list[Markup]:
                 class_="lead",
             )
         )
+        parts += _describe_others(subject)
         parts.append(tag("p", describe_releases_together(subject)))
         parts += _compare_with_epsilon(body)
     parts.append(
@@ -93,6 +96,22 @@ def answers(subject: ReportSource) -> list[Markup]:
         ("Signed", _describe_signature(subject)),
     ]
     return [*parts, make_table(rows, class_="facts")]
+
+
+def _describe_others(subject: ReportSource) -> list[Markup]:
+    """Say what holds for the people who stay in a model that forgot others."""
+    forgetting = subject.certified.subject
+    if not isinstance(forgetting, Unlearning):
+        return []
+    curve, delta = certify_others(forgetting), subject.delta
+    known = (
+        "nothing is promised: the training or steps since had no noise, or are about other "
+        "neighbours."
+        if curve is None
+        else f"epsilon {format_rounded_up(curve.epsilon(delta))} at delta {delta:g} "
+        f"({forgetting.requests[-1].run.adjacency}) for the training and all steps since."
+    )
+    return [tag("p", f"This is about the removed records alone. Everybody else: {known}")]
 
 
 def _compare_with_epsilon(body: dict[str, Any]) -> list[Markup]:

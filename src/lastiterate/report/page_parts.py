@@ -277,7 +277,7 @@ QUESTIONS = {
     "zero-out": "whether your record was used",
     "replace-one": "which of two versions of your record was used",
     "add-remove": "whether your record was among the data",
-    "forgotten": "whether your record had ever been used",
+    "forgotten": "whether the removed record had ever been used",
 }
 
 
