@@ -156,6 +156,10 @@ LONG = li.Run(
 )
 
 
+LATE = 90
+"""Calls of a module before which all that is looked at beforehand is over."""
+
+
 @pytest.fixture
 def executed_at_every_step(monkeypatch):
     """Not repeated from what it did once, where nothing that it writes later is there to be seen."""
@@ -170,7 +174,7 @@ def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
     own = module.query.base.bias
 
     def hook(_):
-        if module.calls > 60:
+        if module.calls > LATE:
             address = (module.query.base.bias if copies else own).data_ptr()
             ctypes.c_float.from_address(address).value += 1.0
 
@@ -179,11 +183,11 @@ def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
         InputError, match=r"must change in its trained parameters alone, .* got 'a frozen parameter"
     ):
         trained(module, run=LONG)
-    assert module.calls > 60
+    assert module.calls > LATE
 
 
 def test_one_that_writes_later_with_torch_is_refused_by_torch(executed_at_every_step):
-    module = Reader(lambda own: own.calls > 60 and own.query.base.bias.data.mul_(1.5))
+    module = Reader(lambda own: own.calls > LATE and own.query.base.bias.data.mul_(1.5))
     with pytest.raises(InputError, match=r"raises an error there; .* look for .* written in place"):
         trained(module, run=LONG)
 
@@ -231,14 +235,22 @@ def test_a_parameter_that_no_loss_depends_on_is_refused():
     assert "query.down.weight" in trained(module, data=(RECORDS, WORDS), loss=guessed).state
 
 
-def test_a_tensor_that_rounding_keeps_as_it_was_is_refused():
+def test_a_tensor_that_rounding_keeps_as_it_was_is_released_with_a_warning(tmp_path):
+    """It was paid for: the first bits are public, and rounding follows from the noisy iterate."""
     module = torch.nn.Linear(6, 3).to(torch.bfloat16)
     with torch.no_grad():
-        module.weight.fill_(256.0)
-    run = li.Run(n=N, steps=1, step_size=1e-6, noise=li.NoiseMultiplier(2.0), clip=0.5)
+        module.weight.fill_(1.0)
+        module.bias.fill_(1.0)
+    run = li.Run(n=N, steps=1, step_size=1e-5, noise=li.NoiseMultiplier(2.0), clip=0.5)
     data = np.ones((N, 6), np.float32), Y
-    with pytest.raises(InputError, match=r"must be changed by its training, .* got 'weight'"):
-        trained(module, data, functional.cross_entropy, run)
+    with pytest.warns(UserWarning, match=r"rounding kept every bit of 2 trained tensors, weight"):
+        model = trained(module, data, functional.cross_entropy, run)
+    assert model.effect.still == ("weight", "bias") and torch.equal(
+        model.state["weight"], module.weight
+    )
+    assert any("kept every bit of weight, bias" in caveat for caveat in model.certificate.caveats)
+    assert li.verify(model.save(tmp_path / "m")).holds
+    assert not trained(module.float(), data, functional.cross_entropy, run).effect.still
 
 
 @pytest.mark.filterwarnings("ignore:this seed")

@@ -445,3 +445,127 @@ def test_a_loss_that_raises_without_a_message_is_refused_by_the_error_s_name(rai
     ):
         with pytest.raises(InputError, match=rf"loss must take .* got '{name}'"):
             li.train(run, records, model=model, loss=loss, epsilon=1.0, delta=1e-4)
+
+
+WEIGHTS = torch.tensor([1.0, 20.0, 1.0])
+
+
+class WeightedLoss(torch.nn.Module):
+    def __init__(self, **given):
+        super().__init__()
+        self.own = torch.nn.CrossEntropyLoss(weight=WEIGHTS, **given)
+
+    def forward(self, output, y):
+        return self.own(output, y)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda output, y: functional.cross_entropy(output, y, weight=WEIGHTS),
+        lambda output, y: functional.nll_loss(output.log_softmax(-1), y, WEIGHTS),
+        lambda output, y: functional.cross_entropy(output, y, WEIGHTS, True),
+        WeightedLoss(),
+        lambda output, y: WeightedLoss()(output, y),
+        lambda output, y: functional.cross_entropy(output[None], y[None], weight=WEIGHTS),
+    ],
+)
+def test_weights_that_a_mean_of_one_record_divides_out_are_refused_inside_of_a_loss(loss):
+    assert 'write reduction="sum" next to the weights' in refused(loss=loss)
+
+
+@pytest.mark.filterwarnings("ignore:this seed")
+def test_both_remedies_for_such_weights_train_otherwise_than_without_weights():
+    def bias(loss, **given):
+        return li.train(RUN, (X, Y), model=dense(), loss=loss, seed=3, **given).state["0.bias"]
+
+    torch.manual_seed(0)
+    plain = bias(lambda output, y: functional.cross_entropy(output, y))
+    for one in (
+        bias(WeightedLoss(reduction="sum")),
+        bias(
+            lambda output, y: functional.cross_entropy(output, y), class_weight={0: 1, 1: 20, 2: 1}
+        ),
+    ):
+        assert not torch.equal(one, plain)
+
+
+def test_a_group_whose_learning_rate_is_always_0_is_refused_and_may_be_frozen():
+    def still(p):
+        return torch.optim.SGD([{"params": p[:2], "lr": 0.0}, {"params": p[2:]}], lr=0.1)
+
+    def warm(p):
+        return torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.1), float)
+
+    run, model = replace(RUN, step_size=1), dense(torch.nn.Linear(3, 3))
+    said = refused(model, run=run, optimizer=still)
+    assert "got '0.weight'; freeze it in the module with requires_grad_(False)" in said
+    li.train(run, (X, Y), model=model, loss=functional.cross_entropy, optimizer=warm)
+    model[0].requires_grad_(False)
+    li.train(
+        run,
+        (X, Y),
+        model=model,
+        loss=functional.cross_entropy,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+    )
+
+
+class Scaled(torch.nn.Module):
+    """Divides by what it looks up in the batch, in the input or in a hidden layer."""
+
+    def __init__(self, mix, hidden):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 5), torch.nn.Linear(5, 3)
+        self.mix, self.hidden = mix, hidden
+
+    def forward(self, x):
+        x = x if self.hidden else self.mix(x)
+        held = self.one(x).relu()
+        return self.two(self.mix(held) if self.hidden else held)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda a: a / a.abs().max(),
+        lambda a: a / (a.amax() + 1),
+        lambda a: a / a.abs().max().clamp(min=5),
+        lambda a: a.cumsum(0),
+        lambda a: a + 1e-3 * a[:1],
+        lambda a: a.softmax(0),
+    ],
+)
+def test_a_module_that_looks_at_its_batch_is_refused(mix, hidden):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        assert "a record's output depends on its batch" in refused(Scaled(mix, hidden))
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda a: a / (a.abs().amax(1, keepdim=True) + 1e-3),
+        lambda a: functional.layer_norm(a, a.shape[1:]),
+        lambda a: a.cumsum(1),
+        lambda a: a.exp(),
+    ],
+)
+def test_a_module_that_looks_at_one_record_is_not(mix, hidden):
+    li.train(RUN, (X, Y), model=Scaled(mix, hidden), loss=functional.cross_entropy)
+
+
+def test_a_module_that_looks_at_the_words_of_its_batch_is_refused():
+    class Words(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.last = torch.nn.Embedding(9, 8), torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            held = self.words(x)
+            return self.last((held / held.abs().max()).mean(1))
+
+    words = np.random.default_rng(0).integers(0, 9, (N, 5))
+    assert "a record's output depends on its batch" in refused(Words(), data=(words, Y))

@@ -275,8 +275,10 @@ class ModuleOptimizer(UpdateRule):
                 "give its groups of parameters learning rates of their own",
             )
         rule = cls(make, parameters.shapes, epoch if isinstance(make, PerEpoch) else 1.0)
-        rule._check_step(initial)
+        still = rule._check_step(initial)
         rule._check_schedule(steps, epoch)
+        if steps and still:
+            rule._check_rates(still, parameters.names, steps)
         if not coupled:
             one, other = (cls(make, parameters.shapes, rule.epoch) for _ in range(2))
             check_decay(
@@ -314,7 +316,9 @@ class ModuleOptimizer(UpdateRule):
         parts = torch.from_numpy(np.array(vector)).split(sizes)
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    def _check_step(self, initial: np.ndarray) -> None:
+    def _check_step(self, initial: np.ndarray) -> list[int]:
+        """Refuse what makes no step of gradients alone; which parameters two steps leave as they
+        were."""
         gradient, random = (
             np.random.default_rng(0).normal(size=initial.size),
             torch.random.get_rng_state(),
@@ -322,7 +326,7 @@ class ModuleOptimizer(UpdateRule):
         alone = ModuleOptimizer(self.make, self.shapes, self.epoch)
         try:
             moved, memory = alone.update(gradient, (), initial, 0)
-            alone.update(gradient, memory, initial - moved, 1)
+            after, _ = alone.update(gradient, memory, initial - moved, 1)
         except InputError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:
@@ -338,6 +342,35 @@ class ModuleOptimizer(UpdateRule):
                 "must draw no random numbers: the run's noise is all that is counted",
                 None,
                 "leave that part out",
+            )
+        parts = zip(self._split(moved), self._split(after), strict=True)
+        return [place for place, both in enumerate(parts) if not any(map(torch.any, both))]
+
+    def _check_rates(self, still: list[int], names: tuple[str, ...], steps: int) -> None:
+        """Refuse parameters, of those that the first steps leave ``still``, whose learning rate is
+        0 in every step: noise would be paid for that reaches nothing."""
+        made = OptimizerState.by(self.make, self.shapes, self.epoch)
+        groups, held = (
+            made.optimizer.param_groups,
+            {id(p): n for n, p in enumerate(made.parameters)},
+        )
+        never = {
+            held[id(each)] for group in groups if "lr" in group for each in group["params"]
+        }.intersection(still)
+        for k in range(steps if made.scheduler is not None else 1):
+            moving = [group for group in groups if group.get("lr", 1.0) != 0]
+            never.difference_update(held[id(each)] for group in moving for each in group["params"])
+            if not k:
+                made.step([torch.zeros_like(parameter) for parameter in made.parameters])
+            elif never:
+                made.follow_schedule()
+        if never:
+            raise InputError(
+                "optimizer",
+                "must move every parameter that is trained, and one has the learning rate 0 in "
+                "every step",
+                names[min(never)],
+                "freeze it in the module with requires_grad_(False), and give it to no group",
             )
 
     def _check_schedule(self, steps: int, epoch: float) -> None:

@@ -9,7 +9,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,14 @@ from lastiterate.torch.layers import Layer, UseCounter
 from lastiterate.torch.parameters import State
 from lastiterate.torch.randomness import KeyedDropout, drops
 from lastiterate.torch.record_gradients import (
+    LOUD,
     check_alone,
     constant_gradients,
+    draw_parameters,
     make_synthetic_records,
     normal,
 )
+from lastiterate.torch.record_loss import FindsWeightedMeans, class_weight_error
 from lastiterate.torch.records import tensors_in
 
 # State other than tensors that a forward pass could change: attributes, lists, closures,
@@ -350,6 +353,8 @@ def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Ten
         check_hooks(summed.loss, "loss")
     with KeyedDropout(None):
         _check_module(summed, constants | trained, pair)
+        at = summed.parameters.tensors(draw_parameters(theta), dtype)
+        _check_mixing(summed, constants | at, records, theta.device)
     one = tree_map(lambda a: a[0], pair)
     _check_loss(summed, constants | trained, one)
     tolerance = check_alone(summed, theta, constants, records)
@@ -414,12 +419,86 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             )
         )
         if not same:
-            raise InputError(
-                "model",
-                "must treat every record alone, and a record's output depends on its batch",
-                type(summed.module).__name__,
-                "normalise within records instead, as GroupNorm does",
-            )
+            raise _batch_error(summed)
+
+
+def _batch_error(summed: PerRecord) -> InputError:
+    return InputError(
+        "model",
+        "must treat every record alone, and a record's output depends on its batch",
+        type(summed.module).__name__,
+        "normalise within records instead, as GroupNorm does",
+    )
+
+
+def _check_mixing(
+    summed: PerRecord, named: State, records: tuple[Any, ...], device: torch.device
+) -> None:
+    """Refuse a module that answers for a record otherwise in a batch than alone.
+
+    The other record of the batch is as loud as it, or ``LOUD`` times louder, of either sign, before
+    it or behind it: a maximum over the batch is the record's own where the other one is small.
+    Training calls the module with one record at a time, but ``predict`` and users do not.
+    """
+    real = {leaf.is_floating_point() for leaf in tree_leaves(records[0])}
+    factors = (1.0, LOUD, -LOUD) if True in real else (1.0,)
+    kinds = ("apart", "varied", "same") if False in real and device.type == "cpu" else ("same",)
+    tried = False
+    for kind in kinds:  # elsewhere a bad index ends the process
+        if kind == "same" and tried:
+            return
+        pair = make_synthetic_records(records, summed.dtype, normal, 2, varied=kind == "varied")
+        pair = tree_map(_set_apart, pair) if kind == "apart" else pair
+        pair = tree_map(lambda a: a.to(device), pair)
+        ones = [summed.take_record(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
+        try:
+            with torch.no_grad(), Coarsest() as seen:
+                alone = [list(tensors_in(summed.call(named, *arguments(one)))) for one in ones]
+        except (RuntimeError, TypeError, ValueError, IndexError):  # some integer must be 0
+            continue
+        tried = True
+        for place, factor in product(range(2), factors):
+            other = tree_map(lambda a, by=factor: _multiply(a, by), ones[1 - place])
+            batch = [ones[place], other] if place == 0 else [other, ones[place]]
+            given = tree_map(lambda *parts: torch.stack(parts), *batch)
+            args = given if isinstance(given, tuple | dict) else (given,)
+            positional, by_name = ((), args) if isinstance(args, dict) else (args, {})
+            try:
+                with torch.no_grad():
+                    both = list(tensors_in(summed.call(named, positional, by_name)))
+            except (RuntimeError, TypeError, ValueError, IndexError):  # it takes nothing so large
+                continue
+            if not _same_answers(both, alone[place], place, seen.tolerance):
+                raise _batch_error(summed)
+
+
+def _set_apart(values: torch.Tensor) -> torch.Tensor:
+    """Integers 0 in the first of two records, and 1 in the second; all else as it is."""
+    if values.is_floating_point():
+        return values
+    return torch.stack([torch.zeros_like(values[0]), torch.ones_like(values[1])])
+
+
+def _multiply(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """Floating-point numbers times a factor; all others as they are."""
+    return values * factor if values.is_floating_point() else values
+
+
+def _same_answers(
+    both: list[torch.Tensor], alone: list[torch.Tensor], place: int, tolerance: float
+) -> bool:
+    """Whether a batch answers for its record at ``place`` as for that record alone, but for
+    rounding; answers without an axis of records say nothing."""
+    for many, own in zip(both, alone, strict=False):
+        if not many.is_floating_point() or many.numel() != 2 * own.numel():
+            continue
+        given, wanted = many[place].reshape(-1), own.reshape(-1)
+        size = float(wanted.abs().nan_to_num(0.0, 0.0, 0.0).max()) if len(wanted) else 0.0
+        if not torch.allclose(
+            given, wanted, rtol=tolerance, atol=tolerance * size / 10 + 1e-9, equal_nan=True
+        ):
+            return False
+    return True
 
 
 class RandomParts(TorchFunctionMode):
@@ -534,24 +613,23 @@ def _check_weights(loss: object) -> None:
         torch.nn.functional.nll_loss,
     )
     if named and given.get("weight") is not None and given.get("reduction", "mean") == "mean":
-        raise InputError(
-            "loss",
-            "must not take a mean where classes have weights: of one record it is divided by that "
-            "record's own weight",
-            None,
-            'write reduction="sum", or class_weight= of train',
-        )
+        raise class_weight_error()
 
 
 def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
     """One number for one record, from the record and the tensors alone."""
     _check_weights(summed.loss)
     try:
-        loss: Any = summed.value(named, one)  # what is made at the first call is there afterwards
+        with FindsWeightedMeans():
+            loss: Any = summed.value(
+                named, one
+            )  # what is made at the first call is there afterwards
         before = PythonState(
             {"model": summed.module, "loss": summed.loss, "drawing": summed.drawing}
         )
         summed.value(named, one)
+    except InputError:
+        raise
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             "loss",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.distributions import Distribution
+from torch.overrides import TorchFunctionMode
+
+from lastiterate.errors import InputError
 
 CLASSES = (
     (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss, torch.nn.MultiMarginLoss),
@@ -110,3 +113,55 @@ def _logarithm(numbers: torch.Tensor) -> torch.Tensor:
     proper = numbers > 0
     logarithms = torch.where(proper, numbers, 1.0).log().clamp(min=LEAST_LOGARITHM)
     return torch.where(proper, logarithms, LEAST_LOGARITHM)
+
+
+# A mean over a batch of one record divides by that record's own weight: a loss that takes one
+# trains as if no class had a weight. A loss module of the caller or a lambda hides the call, so it
+# is looked for where the loss is tried on a synthetic record.
+
+
+WEIGHTED = {
+    F.cross_entropy: ("input", "target", "weight", "size_average", "ignore_index", "reduce"),
+    F.nll_loss: ("input", "target", "weight", "size_average", "ignore_index", "reduce"),
+}
+"""Functions whose mean divides by the weights of classes, and their arguments by position."""
+
+
+class FindsWeightedMeans(TorchFunctionMode):
+    """Refuses, while it is active, a mean over one label whose classes have weights."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in WEIGHTED:
+            names = (*WEIGHTED[func], "reduction")
+            given = dict(zip(names, args, strict=False)) | (kwargs or {})
+            target = given["target"]
+            alone = target.numel() == 1 and not target.is_floating_point()
+            if given.get("weight") is not None and alone and _takes_mean(given):
+                raise class_weight_error()
+        return func(*args, **(kwargs or {}))
+
+
+def _takes_mean(given: dict[str, Any]) -> bool:
+    """Whether a loss takes the mean of its labels, by its new argument or by the two old ones."""
+    average, reduce = given.get("size_average"), given.get("reduce")
+    if average is None and reduce is None:
+        return given.get("reduction", "mean") == "mean"
+    return average is not False and reduce is not False
+
+
+def class_weight_error() -> InputError:
+    """The refusal of class weights that a mean over one record divides out."""
+    return InputError(
+        "loss",
+        "must not take a mean where classes have weights: of one record it is divided by that "
+        "record's own weight",
+        None,
+        'write reduction="sum" next to the weights, or leave them out of the loss and write '
+        "class_weight= of train",
+    )

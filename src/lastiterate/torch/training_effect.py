@@ -5,13 +5,14 @@ for bit as before."""
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_sums import PerRecord
@@ -25,13 +26,14 @@ class Effect:
     """``trained``, ``numbers``: tensors that were clipped, noised and released, and the numbers in
     them; ``changed``: how many of the numbers differ from the first ones; ``kept``: all other
     tensors of the module, frozen parameters and buffers; ``digest``: SHA-256 over their names,
-    shapes and bits."""
+    shapes and bits; ``still``: trained tensors of which rounding kept every bit."""
 
     trained: int
     numbers: int
     changed: int
     kept: int
     digest: str
+    still: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -45,6 +47,7 @@ class Effect:
             f"the training changed {self.changed:,} of {self.numbers:,} numbers in the "
             f"{self.trained} tensors that "
             f"it was to train, and no other tensor of the module: {kept}"
+            + (f"; rounding kept every bit of {', '.join(self.still)}" if self.still else "")
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,8 +104,12 @@ def effect_of(
     tensors before, where a checkpoint kept others than the module holds.
 
     **Guarantee:** a module of which anything but the trained parameters differs, bit by bit, is
-    refused, and so is one with a trained tensor that kept all its bits though noise was added to
-    it.
+    refused.
+
+    A trained tensor may keep all its bits: its precision may hold no number that is nearer to the
+    last iterate than the first one. The released tensor is then the first one, which is public, or
+    a rounding of a noisy iterate, and epsilon covers both: the release is warned of, and not lost.
+    That a loss uses the parameter at all is checked before the training.
     """
     for each in (module, *(() if released is None else (released,))):
         if digest(others(each, state)) != known:
@@ -115,17 +122,12 @@ def effect_of(
         name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()
     }
     still = [name for name, count in differ.items() if not count and last[name].numel()]
-    if (
-        still
-        and run.prox is None
-        and isinstance(run.domain, Everywhere)
-        and max(run.noise_stds) > 0
-    ):
-        raise InputError(
-            "model",
-            "must be changed by its training, and a tensor has the bits that it had before",
-            still[0],
-            "train in single precision, or with longer steps: rounding has removed every one",
+    if still and run.prox is None and isinstance(run.domain, Everywhere):
+        warnings.warn(
+            f"model: rounding kept every bit of {len(still)} trained tensors, {still[0]} among "
+            "them: the certificate holds, and they are as they were before the training; train in "
+            "single precision, with model.float(), or with longer steps",
+            stacklevel=outside(),
         )
     return Effect(
         len(last),
@@ -133,6 +135,7 @@ def effect_of(
         sum(differ.values()),
         len(parameters.constants),
         known,
+        tuple(still),
     )
 
 
