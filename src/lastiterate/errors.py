@@ -105,6 +105,10 @@ class BudgetWarning(UserWarning):
     """
 
 
+class RowProtectionWarning(UserWarning):
+    """A fit that protects single rows of a table whose schema names a column of identifiers."""
+
+
 class ExposureWarning(UserWarning):
     """A process that is set to write memory or arrays to disk, with hidden state in the clear."""
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import tomllib
+import warnings
 from datetime import date
 from decimal import Decimal
 
@@ -26,8 +27,8 @@ from lastiterate.data import (
 )
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.record_source import stream
-from lastiterate.errors import InputError
-from lastiterate.estimators import DPHuberRidge
+from lastiterate.errors import InputError, RowProtectionWarning
+from lastiterate.estimators import DPHuberRidge, base
 
 PLAIN = "weight,day,cost\n1234.5,2025-04-15,20.25\n-0.5,2025-12-01,7\n1000000,2025-01-31,1e1\n"
 COMMAS = "weight;day;cost\n1.234,5;15.04.2025;20,25\n-0,5;1.12.2025;7\n1.000.000;31-1-2025;1e1\n"
@@ -280,3 +281,114 @@ def test_a_model_predicts_the_same_for_a_list_and_an_array_under_a_decimal_comma
     model = DPHuberRidge(schema=facts, random_state=0).fit({"size": x.tolist()}, x)
     found = [model.predict({"size": given}) for given in ([1.125], np.array([1.125]), ["1,125"])]
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("cell", ["-", "k.A.", "4o", ",", "1_0", "1,2,3"])
+def test_refusals_of_numbers_follow_the_decimal_of_the_schema(cell):
+    for decimal, said, unsaid in (
+        (",", ('write 1.234,5 or 1234,5, or train without decimal = ","',), "30.5 and not"),
+        (".", ("write 1000 and not 1,000", 'or train with decimal = ","'), "1.234,5"),
+    ):
+        ours = schema(decimal=decimal)
+        with pytest.raises(InputError, match="other text in record 2;") as caught:
+            encode_features(
+                frame_table({"weight": ["1", cell], "day": ["2025-01-31"] * 2}, ours), ours
+            )
+        text = str(caught.value)
+        assert all(part in text for part in said) and unsaid not in text
+        assert 'an empty cell, "?", NA' in text and 'mark, such as "-", as an empty cell' in text
+
+
+@pytest.mark.parametrize("mark", ["", "?", "NA", "NaN", "null", "None"])
+@pytest.mark.parametrize("decimal, dates", [(",", "day.month.year"), (".", "year-month-day")])
+def test_the_marks_that_a_refusal_names_are_missing_values(mark, decimal, dates):
+    facts = {
+        "target_range": [0, 1],
+        "columns": {
+            "weight": {"kind": "number", "low": 0, "high": 2, "missing": 1},
+            "day": ENTRIES["columns"]["day"] | {"missing": "indicator"},
+        },
+    }
+    ours = Schema.from_dict(facts | {"decimal": decimal, "dates": dates})
+    rows = encode_features(frame_table({"weight": [mark], "day": [mark]}, ours), ours)
+    assert rows[0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    "dates, cell, example",
+    [
+        ("day.month.year", "01.02.25", "31.01.2026"),
+        ("day.month.year", "31.02.2025", "31.01.2026"),
+        ("month/day/year", "31/01/2025", "01/31/2026"),
+        ("month/day/year", "-", "01/31/2026"),
+    ],
+)
+def test_refusals_of_days_follow_the_dates_of_the_schema(dates, cell, example):
+    ours = schema(dates=dates)
+    with pytest.raises(InputError, match="other text in record 1;") as caught:
+        encode_features(frame_table({"weight": ["1"], "day": [cell]}, ours), ours)
+    text = str(caught.value)
+    assert f"days such as {example}" in text and "the year has four digits" in text
+    assert f'another order than dates = "{dates}"' in text and "such as 2026-01-31" not in text
+
+
+def test_a_public_sample_is_read_as_the_file_writes_days_and_numbers(tmp_path):
+    (tmp_path / "s.csv").write_text("w;day;us;c\n1.234,5;01.02.2023;1;x\n-2,0;28.2.2023;1.5;y\n")
+    ours, found = {"decimal": ",", "dates": "day.month.year"}, []
+    for sample, known in ((ours, None), ({}, ours), ({}, None)):
+        text = schema_template(
+            tmp_path / "s.csv", sample=tmp_path / "s.csv", like=known, target="c", **sample
+        )
+        columns = tomllib.loads(text)["columns"]
+        found.append([columns[name]["kind"] for name in ("w", "day", "us")])
+    read, unread = ["number", "date", "number"], ["category", "category", "number"]
+    assert found == [read, read, unread]
+
+
+def test_check_reads_a_file_without_a_header_as_train_does(tmp_path):
+    (tmp_path / "h.csv").write_text("0,0,a\n" + "1,0,b\n0,1,a\n" * 20)
+    (tmp_path / "h.toml").write_text(
+        'target = "y"\nclasses = ["a", "b"]\nheader = ["p", "q", "y"]\n[columns]\n'
+        'p = { kind = "number", low = 0, high = 1 }\nq = { kind = "number", low = 0, high = 1 }\n'
+    )
+    for more in ((), ("--schema", str(tmp_path / "h.toml"))):
+        done = CliRunner().invoke(app, ["check", str(tmp_path / "h.csv"), *more])
+        assert done.exit_code == 0 and "fits the schema" in done.output, done.output
+    out = tmp_path / "m"
+    called = ["train", str(tmp_path / "h.csv"), "--epsilon", "8", "--out", str(out)]
+    assert CliRunner().invoke(app, called).exit_code == 0 and (out / "model.json").exists()
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "no.csv"), *more])
+    assert done.exit_code == 2
+
+
+def test_check_reports_no_fault_of_a_text_column_that_is_none(tmp_path):
+    (tmp_path / "t.toml").write_text(
+        'target = "y"\nclasses = ["a", "b"]\n[columns]\nn = { kind = "text" }\n'
+        'd = { kind = "date", first = "2020-01-01", last = "2025-01-01" }\n'
+    )
+    columns = {"d": [1, 2, 3] * 10, "n": ["some words"] * 30, "y": ["a", "b", "a"] * 10}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "t.parquet")])
+    assert done.exit_code == 1 and "column 'd' must hold days" in done.output
+    assert done.output.count("\n- ") == 1 and "'n'" not in done.output
+
+
+def test_a_fit_says_once_that_it_protects_single_rows_of_a_table_with_ids(monkeypatch):
+    monkeypatch.setattr(base, "_warned", False)
+    facts = {
+        "target_range": [0, 1],
+        "columns": {"pid": {"kind": "id"}, "a": {"kind": "number", "low": 0, "high": 1}},
+    }
+    a = np.linspace(0, 1, 400)
+    table = {"pid": (np.arange(400) // 2).tolist(), "a": a}
+    settings: dict = dict(algorithm="noisy-gd", epsilon=2.0)
+    with pytest.warns(RowProtectionWarning, match=r"units=table\['pid'\]\) protects all rows"):
+        DPHuberRidge(schema=facts, **settings).fit(table, a)
+    monkeypatch.setattr(base, "_warned", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RowProtectionWarning)
+        fitted = DPHuberRidge(schema=facts, rows_per_unit=2, **settings)
+        fitted.fit(table, a, units=pd.DataFrame(table)["pid"])  # the way out
+        assert fitted.certificate_.unit == "pid"
+        monkeypatch.setattr(base, "_warned", True)
+        DPHuberRidge(schema=facts, **settings).fit(table, a)

@@ -263,7 +263,7 @@ def check_command(asked: ReadFile) -> None:
     schema, units = asked.read_schema(), asked.units()
     stream = asked.stream or data_file.too_large(asked.data) is not None
     if schema is not None:
-        check_readable(asked.data)  # a file that is not there does not fail to fit
+        check_readable(asked.data, schema)  # a file that is not there does not fail to fit
     used = None
     try:
         file = data_file.open_file(asked.data, schema, units=units, stream=stream)

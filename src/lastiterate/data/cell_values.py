@@ -23,13 +23,17 @@ from lastiterate.data.columns import (
     Words,
     day_number,
 )
-from lastiterate.data.table import Cells, CodedCells, NumberText, canonical_text
+from lastiterate.data.table import Cells, CodedCells, NumberText, canonical_text, is_number
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
 
 RANGE = 'correct the cell, or train with another public range or outside = "clip" in the schema'
 """Remedies hold before training and for the new records of a trained model, whose schema is fixed.
 """
+MARKS = (
+    'an empty cell, "?", NA, NaN, null and None are missing values: write another mark, such as "-", '
+    "as an empty cell"
+)
 TRUTHS = {"true": 1.0, "false": 0.0}
 """Cells (lower case, stripped) that a number column reads as numbers, as arrays have true and
 false."""
@@ -66,6 +70,7 @@ class Positions(dict[str, int]):
 DECIMALS = (".", ",")
 ORDERS = {"year-month-day": (), "day.month.year": (3, 2, 1), "month/day/year": (3, 1, 2)}
 """How a file may write days; the groups of ``_DAY`` that are year, month and day."""
+EXAMPLES = {"day.month.year": "31.01.2026", "month/day/year": "01/31/2026"}
 _COMMA = re.compile(
     r"([-+]?)([0-9]{1,3}(?:[. '\u00a0\u202f][0-9]{3})+|[0-9]*)(?:,([0-9]*))?([eE][-+]?[0-9]+)?"
 )
@@ -84,7 +89,7 @@ def plain_cells(column: Column, cells: Cells, first: int, *, decimal: str, dates
     if isinstance(column, Numeric) and decimal == ",":
         return _convert(cells, lambda cell, number: _with_point(column, cell, number), first)
     if isinstance(column, Date) and ORDERS[dates]:
-        return _convert(cells, lambda cell, number: _as_iso(cell, *ORDERS[dates]), first)
+        return _convert(cells, lambda cell, number: _as_iso(column, cell, number, dates), first)
     return cells
 
 
@@ -111,25 +116,61 @@ def _to_floats(
 def _with_point(column: Numeric, cell: str, number: int) -> str:
     if isinstance(cell, NumberText):
         return cell
-    found = _COMMA.fullmatch(cell.strip())
-    if found is not None and found[0]:
-        sign, whole, part, exponent = (group or "" for group in found.groups())
-        return f"{sign}{''.join(filter(str.isdecimal, whole))}.{part}{exponent}"
-    if ("." in cell or "," in cell) and cell.strip().lower() not in MISSING:
-        raise InputError(
-            f"column {column.name!r}",
-            f"must hold numbers with a decimal comma, and holds other text in record {number}",
-            None,
-            'write 1.234,5 or 1234,5, or train without decimal = "," in the schema',
-        )
-    return cell
-
-
-def _as_iso(cell: str, year: int, month: int, day: int) -> str:
-    found = _DAY.fullmatch(cell.strip())
-    if found is None:
+    text = cell.strip()
+    if (plain := _without_comma(text)) is not None:
+        return plain
+    known = text.lower() in MISSING or text.lower() in TRUTHS
+    if known or (is_number(text) and not {".", ",", "_"} & set(text)):
         return cell
-    return f"{found[year]}-{found[month]:0>2}-{found[day]:0>2}{found[4] or ''}"
+    raise InputError(
+        f"column {column.name!r}",
+        f"must hold numbers with a decimal comma, and holds other text in record {number}",
+        None,
+        f'write 1.234,5 or 1234,5, or train without decimal = "," in the schema; {MARKS}',
+    )
+
+
+def _without_comma(text: str) -> str | None:
+    """The number with a decimal point that a text with a decimal comma is; ``None`` where it is
+    none."""
+    found = _COMMA.fullmatch(text)
+    if found is None or not (found[2] or found[3]):
+        return None
+    sign, whole, part, exponent = (group or "" for group in found.groups())
+    return f"{sign}{''.join(filter(str.isdecimal, whole))}.{part}{exponent}"
+
+
+def _as_iso(column: Date, cell: str, number: int, dates: str) -> str:
+    day = _iso_day(cell.strip(), dates)
+    if day is not None or day_number(cell) is not None or cell.strip().lower() in MISSING:
+        return day or cell
+    raise InputError(
+        f"column {column.name!r}",
+        f"must hold days such as {EXAMPLES[dates]}, and holds other text in record {number}",
+        None,
+        "correct the cell: the year has four digits; or train with another order than "
+        f'dates = "{dates}" in the schema, or with kind = "category" or "text"; {MARKS}',
+    )
+
+
+def _iso_day(text: str, dates: str) -> str | None:
+    """The ISO form of a day that is written in another order; ``None`` where it is none."""
+    found, groups = _DAY.fullmatch(text), ORDERS.get(dates)
+    if found is None or not groups:
+        return None
+    year, month, day = (found[group] for group in groups)
+    iso = f"{year}-{month:0>2}-{day:0>2}{found[4] or ''}"
+    return None if day_number(iso) is None else iso
+
+
+def is_number_of(cell: str, decimal: str) -> bool:
+    """Return whether a cell is a number in a file that writes ``decimal`` before a fraction."""
+    return is_number(cell) or (decimal == "," and _without_comma(cell) is not None)
+
+
+def is_day_of(cell: str, dates: str) -> bool:
+    """Return whether a cell is a day in a file that writes days in the order ``dates``."""
+    return day_number(cell) is not None or _iso_day(cell, dates) is not None
 
 
 def is_written_otherwise(cell: str) -> bool:
@@ -219,7 +260,7 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
             f"must hold numbers, and holds other text in record {number}",
             None,
             "correct the cell: write 1000 and not 1,000, 30.5 and not 30,5; or train with decimal = "
-            '"," in the schema, or with kind = "category" or "text"',
+            f'"," in the schema, or with kind = "category" or "text"; {MARKS}',
         ) from None
 
 
@@ -261,7 +302,7 @@ def _read_day(column: Date, cell: str, number: int) -> float:
             f"must hold days such as 2026-01-31, and holds other text in record {number}",
             None,
             'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
-            'the schema, or with kind = "category" or "text"',
+            f'the schema, or with kind = "category" or "text"; {MARKS}',
         )
     return float("nan") if day is None else day
 

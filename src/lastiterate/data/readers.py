@@ -12,8 +12,9 @@ import numpy as np
 
 from lastiterate import plugins
 from lastiterate.data.binary_source import read_idx
+from lastiterate.data.cell_values import is_day_of, is_number_of
 from lastiterate.data.cifar import read_batch, read_folder
-from lastiterate.data.columns import MISSING, Array, Numeric, day_number
+from lastiterate.data.columns import MISSING, Array, Numeric
 from lastiterate.data.csv_files import (
     STANDARD_INPUT,
     HeaderRule,
@@ -25,7 +26,7 @@ from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
-from lastiterate.data.table import Table, is_number
+from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 
 # Public sets that come with scikit-learn, with their published ranges.
@@ -181,12 +182,14 @@ def check_has_names(schema: Schema, path: Path) -> None:
         )
 
 
-def check_readable(path: str | Path) -> None:
-    """Refuse a file that is of no known kind, or whose header cannot be read."""
+def check_readable(path: str | Path, schema: Schema | None = None) -> None:
+    """Refuse a file that is of no known kind, or whose header cannot be read; ``schema``: may name
+    the columns of a CSV file without one."""
     path = Path(path)
     kind = find_format(path)
+    bare = schema is not None and schema.header and kind.read is read_csv
     try:
-        if kind.header is not None and path != STANDARD_INPUT:
+        if kind.header is not None and path != STANDARD_INPUT and not bare:
             kind.header(path)
     except OSError as error:
         raise unreadable(path, error) from None
@@ -352,7 +355,8 @@ def schema_template(
             read_csv(Path(sample), HeaderRule(names=tuple(types)))
             if header is False
             else read_table(sample, header=header),
-            decimal,
+            decimal or str((like or {}).get("decimal", ".")),
+            dates or str((like or {}).get("dates", "year-month-day")),
         )
     )
     kinds = {
@@ -375,17 +379,17 @@ def schema_template(
     )
 
 
-def _kinds(table: Table, decimal: str | None) -> dict[str, str]:
-    """Numbers, days, text and categories by the cells of a public table."""
-    point = {ord(","): "."} if decimal == "," else {}
+def _kinds(table: Table, decimal: str, dates: str) -> dict[str, str]:
+    """Numbers, days, text and categories by the cells of a public table, which writes numbers and
+    days as ``decimal`` and ``dates`` say."""
     if table.cells is None:
         raise InputError("from_public_sample", "must be a table with a header")
 
     def kind_of(column: Iterable[object]) -> str:
         cells = [text for text in map(str, column) if text.lower() not in MISSING]
-        if all(is_number(text.translate(point)) for text in cells):
+        if all(is_number_of(text, decimal) for text in cells):
             return "number"
-        if all(day_number(text) is not None for text in cells):
+        if all(is_day_of(text, dates) for text in cells):
             return "date"
         differ = 1 < len(cells) == len(set(cells))
         return "text" if differ and any(" " in text for text in cells) else "category"

@@ -134,7 +134,7 @@ def _to_plain(given: object) -> Any:
     if isinstance(given, dict):
         return {name: _to_plain(entry) for name, entry in value.items()}
     if isinstance(given, np.datetime64):
-        return str(given)[:10]
+        return str(value)[:10]
     if isinstance(given, np.floating):  # 0.1 of any precision is 0.1
         return float(str(value))
     if isinstance(given, np.generic):

@@ -24,7 +24,7 @@ from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.schema import Schema
 from lastiterate.engine import TrainedWeights
 from lastiterate.engine.preprocessing import keeps_lengths
-from lastiterate.errors import InputError, outside
+from lastiterate.errors import InputError, RowProtectionWarning, outside
 from lastiterate.estimators.file_estimators import (
     check_no_mapping,
     data_of,
@@ -53,7 +53,7 @@ from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
-from lastiterate.release.units import KeptUnits
+from lastiterate.release.units import KeptUnits, find_id_column
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (
@@ -478,6 +478,8 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                 "lastiterate train --stream reads files by their schema",
             )
         warn_of_learned_steps(self)
+        if protected is None:
+            warn_of_single_rows(schema)
         cells = frame_table(table, schema)
         budget = self._budget
         choice = choose_features(
@@ -533,6 +535,27 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         )
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+# Rows of persons.
+
+_warned = False
+
+
+def warn_of_single_rows(schema: Schema) -> None:
+    """Warn, once per process, where a schema names a column of identifiers and nobody says that
+    whoever they identify is protected."""
+    global _warned
+    column = find_id_column(schema)
+    if column is None or _warned:
+        return
+    _warned = True
+    warnings.warn(
+        f"this fit protects single rows, and the schema calls {column!r} an id: "
+        f"fit(X, y, units=table[{column!r}]) protects all rows of one {column} together",
+        RowProtectionWarning,
+        stacklevel=outside(),
+    )
 
 
 # The public labels of a classifier: given, or taken from the data.

@@ -21,6 +21,7 @@ from lastiterate.data import (
 )
 from lastiterate.data.encoding import check_stated, find_faults, form_of, memory
 from lastiterate.data.file_stream import Stream
+from lastiterate.data.readers import find_format
 from lastiterate.data.record_source import EncodedSource, estimate_memory, open_stream, streams
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
@@ -273,9 +274,10 @@ def schema_for(
         _check_fits(model, load_bundled(data)[1])
         return None
     if path is None:
-        check_readable(data)  # a bad file is reported first
         path = Path(data).with_suffix(".toml")
+        find_format(Path(data))  # a bad file is reported first
         if not path.is_file():
+            check_readable(data)
             raise needs_schema(data)
     listed = () if classes is None else tuple(name.strip() for name in classes.split(","))
     if listed:  # said of the flag: what is wrong in the file is said of the schema

@@ -250,13 +250,15 @@ def _choose_maps(file: DataFile, features: str, budget: Budget, *, sample: bool)
 def find_reading_faults(file: DataFile, model: str | None) -> list[InputError]:
     """The first refusal of each column in the reading of ``train`` with its own features; none
     where it takes the file. Which maps a budget carries changes no refusal."""
+    maps = None
     try:
         maps = _choose_maps(file, AUTO, Budget(1.0), sample=model == SAMPLE)
         return file.map_rows(maps.schema, test=None, row_norm=None).find_faults()
     except InputError as error:
         if not error.argument.startswith(ABOUT_DATA):
             raise
-        others = file.find_faults() if isinstance(file.table, Table) else []
+        read = file if maps is None else replace(file, schema=maps.schema)
+        others = read.find_faults() if isinstance(file.table, Table) else []
         return [error, *(other for other in others if other.argument != error.argument)]
 
 
