@@ -239,6 +239,12 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, [*again, "--out", str(tmp_path / "damaged.html")])
     said = " ".join(found.output.split())
     assert found.exit_code == 1 and "does not hold, and the page says so" in said
+    sheet = ["export", str(tmp_path / "m"), "--to", "nist"]
+    found = CliRunner().invoke(app, [*sheet, "--ledger", str(tmp_path / "l")])
+    assert found.exit_code == 2 and "must hold before it is quoted: line 2" in (
+        " ".join(found.output.split())
+    )
+    assert CliRunner().invoke(app, sheet).exit_code == 0
     shown = (tmp_path / "damaged.html").read_text()
     assert 0 < shown.index("The ledger does not hold") < shown.index("Verified")
 

@@ -87,6 +87,13 @@ def export_command(
             subject.checked.problems[0],
             "lastiterate verify lists everything",
         )
+    if subject.ledger is not None and subject.ledger.problems:
+        raise InputError(
+            "ledger",
+            f"must hold before it is quoted: {subject.ledger.problems[0]}",
+            str(ledger),
+            "restore it from a copy, or leave it out",
+        )
     if subject.body["epsilon"] is None:
         raise InputError("model", "must be certified before it is exported", None)
     if out is None and form in MODEL_FORMATS:
