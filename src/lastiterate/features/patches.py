@@ -283,7 +283,7 @@ def read_basis(path: Path, recipe: Recipe) -> Basis | None:
 CARRIED = 7.0
 """Records times mu for each axis, below which fewer axes did better on natural images."""
 AXES = (1500, 1000, 500, 250, 125)
-"""Numbers of axes that a budget may get: few different ones, as each has a basis of its own."""
+"""Numbers of axes that a budget may get. A basis has the most of them, for all budgets."""
 PAYS = 500.0
 """Records times mu from which on colour images gain."""
 
@@ -372,7 +372,8 @@ class Patches(RecordMap):
         return bool(shapes) and resolved >= PAYS and all(map(is_colour, shapes))
 
     def recipe(self, shape: tuple[int, ...]) -> Recipe:
-        """The public numbers that the basis for images of a shape follows from.
+        """The public numbers that the basis for images of a shape follows from; a row takes its
+        first axes.
 
         Errors: images that are too small, too large, or of another shape.
         """
@@ -389,13 +390,17 @@ class Patches(RecordMap):
             )
         patch = min(self.patch, min(down, across) // 2)
         cells = min(self.cells, min(down, across) - patch + 1)
-        axes = min(self.axes, 2 * self.filters * cells**2)
+        axes = min(max(self.axes, AXES[0]), 2 * self.filters * cells**2)
         return Recipe(
             self.filters, axes, patch, cells, self.mirrored, self.seed, down, across, channels
         )
 
+    def columns(self, shape: tuple[int, ...]) -> int:
+        """Numbers that an image of this shape becomes."""
+        return min(self.axes, self.recipe(shape).axes)
+
     def width(self, field: Field) -> int:
-        return self.recipe(grid_shape(field)).axes
+        return self.columns(grid_shape(field))
 
     def norm(self, field: Field) -> float:
         self.recipe(grid_shape(field))
@@ -420,7 +425,8 @@ class Patches(RecordMap):
         recipe = self.recipe(images.shape[1:])
         images = as_images(images)
         basis = basis_of(recipe)
-        out = np.empty((len(images), recipe.axes), dtype=np.float32)
+        axes = basis.axes[: self.axes]
+        out = np.empty((len(images), len(axes)), dtype=np.float32)
 
         def work(first: int) -> None:
             given = images[first : first + CHUNK]
@@ -429,7 +435,7 @@ class Patches(RecordMap):
             planes = smaller(np.moveaxis(full, 3, 1).reshape(-1, *full.shape[1:3]))
             small = np.moveaxis(planes.reshape(CHUNK, -1, *planes.shape[1:]), 1, 3)
             found = respond(recipe, basis, small * np.float32(255))
-            rows = (found - basis.centre) @ basis.axes.T  # a product of one size has the same bits
+            rows = (found - basis.centre) @ axes.T  # a product of one size has the same bits
             norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
             rows = (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
             out[first : first + CHUNK] = rows[: len(given)]

@@ -511,7 +511,7 @@ def _patches(one: filtered.Patches, given: Value, field: Grid) -> Value:
     means = graph.node(
         "Transpose", means.reshape(-1, 2, filters, cells, cells), perm=[0, 3, 4, 1, 2]
     )
-    rows = (means.reshape(-1, recipe.responses) - basis.centre) @ basis.axes.T
+    rows = (means.reshape(-1, recipe.responses) - basis.centre) @ basis.axes[: one.axes].T
     exact = rows.to(DOUBLE)
     return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
 
