@@ -197,6 +197,18 @@ def test_public_test_file(table, tmp_path):
     assert code == 2 and "--test-is-public" in err and not (tmp_path / "m").exists()
     code, out, _ = call(*train, "--test-is-public", "--out", tmp_path / "m")
     assert code == 0 and "test accuracy" in out
+    code, _, err = call(*train[:-2], "--test-is-public", "--out", tmp_path / "other")
+    said = " ".join(err.replace("│", " ").split())
+    assert code == 2 and not (tmp_path / "other").exists()
+    assert "--test-is-public speaks of a test file, and none is given; name it with --test" in said
+
+
+@pytest.mark.parametrize("delta", ["0.5", "0.7", "1", "0", "nan", "x"])
+def test_a_delta_is_refused_once_for_all(table, tmp_path, delta):
+    asked = ("--schema", table / "s.toml", "--epsilon", "4", "--delta", delta)
+    code, _, err = call("train", table / "t.csv", *asked, "--out", tmp_path / "m")
+    said = " ".join(err.replace("│", " ").split())
+    assert code == 2 and "--delta must be auto or a number above 0 and below 0.5" in said
 
 
 def edit(path, **change):

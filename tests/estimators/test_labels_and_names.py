@@ -4,6 +4,7 @@ as they were."""
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import get_scorer
 
@@ -180,3 +181,21 @@ def test_a_search_knows_columns_by_their_names():
     assert search.score(rows, SICK) > 0.9
     with pytest.raises(ValueError, match="feature names should match"):
         search.predict(rows.select(["b", "a"]))
+
+
+def test_answers_may_be_a_frame_of_one_column_and_persons_may_not():
+    facts = {"columns": {"age": {"kind": "number", "low": 18, "high": 90}}}
+    x, y = pd.DataFrame({"age": AGE}), pd.DataFrame({"sick": SICK})
+    sick = DPLogisticRegression(epsilon=5.0, schema=facts | {"classes": ["no", "yes"]}).fit(x, y)
+    assert sick.score(x, SICK) > 0.9
+    ages = DPHuberRidge(epsilon=5.0, schema=facts | {"target_range": [18, 90]})
+    assert ages.fit(x, x).score(x, AGE) > 0.5
+    with pytest.raises(InputError, match=r"y must be one label .*give one column"):
+        sick.fit(x, pd.DataFrame({"sick": SICK, "b": SICK}))
+    with pytest.raises(InputError, match="X must hold at least one record"):
+        sick.predict(x[:0])
+    persons = pd.DataFrame({"pid": np.arange(800) // 2})
+    sick.set_params(rows_per_unit=np.int64(2))
+    with pytest.raises(InputError, match=r"units .*give one column: units=table\['pid'\]"):
+        sick.fit(x, y, units=persons)
+    assert sick.fit(x, y, units=persons["pid"]).run_.rows_per_record == 2

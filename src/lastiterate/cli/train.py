@@ -467,6 +467,13 @@ class Training(ReadFile, FromFile):
                 self.test,
                 "add --test-is-public, or leave --test out",
             )
+        if self.test is None and self.test_is_public:
+            raise InputError(
+                "test_is_public",
+                "speaks of a test file, and none is given",
+                None,
+                "name it with --test FILE, or leave --test-is-public out",
+            )
         batching = None if self.batch is None else flags.parse_batching(self.batch)
         return TrainingRequest(
             data=self.data,

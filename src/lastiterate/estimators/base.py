@@ -227,6 +227,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         that of a given run.
         """
         rows = self.rows_per_unit
+        rows = int(rows) if isinstance(rows, np.integer) else rows
         if units is None:
             if rows != 1:
                 raise InputError(

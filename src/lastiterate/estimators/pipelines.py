@@ -254,6 +254,8 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         if "schema_" not in vars(self):
             return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
         table = frame_table(X, self.schema_)
+        if not len(table):
+            raise InputError("X", "must hold at least one record", None, "give it a row")
         if (
             table.shape is not None
             and self._shape is not None
@@ -332,8 +334,15 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
     if classes is not None and sorted(map(label_text, classes)) != sorted(schema.classes):
         raise InputError("classes", "must be those of the schema", list(classes), "leave them out")
     given = np.asarray(y)
+    if given.ndim == 2 and given.shape[1] == 1:  # a data frame of one column
+        given = y = given[:, 0]
     if given.ndim != 1:
-        raise InputError("y", "must be one label for each record", given.shape)
+        raise InputError(
+            "y",
+            "must be one label for each record",
+            given.shape,
+            "give one column, such as y[:, 0]",
+        )
     # each entry of a list as it is, whatever the other entries are
     each = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
     kind = (

@@ -153,6 +153,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             check_no_times("y", y)
             with hide_values("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
+            if target.ndim == 2 and target.shape[1] == 1:  # a data frame of one column
+                target = target[:, 0]
             rows = self._map_rows(X, schema, protected)
             check_length(rows, target)
             if protected is not None:

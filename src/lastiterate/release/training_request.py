@@ -99,16 +99,21 @@ class Budget:
 
 
 def parse_delta(text: str) -> float | Literal["auto"]:
-    """Read "auto" or a number in (0, 1)."""
+    """Read "auto" or a number above 0 and below the largest delta of a budget."""
+    from lastiterate.accounting.noise_calibration import LARGEST_DELTA
+
     if text == "auto":
         return "auto"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < 1:
+    if not 0 < value < LARGEST_DELTA:
         raise InputError(
-            "delta", "must be auto or a number strictly between 0 and 1", text, "try 1e-6"
+            "delta",
+            f"must be auto or a number above 0 and below {LARGEST_DELTA:g}",
+            text,
+            "try 1e-6",
         )
     return value
 

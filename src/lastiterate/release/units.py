@@ -152,11 +152,14 @@ class KeptUnits:
         check_kept("units", given)
         shape = getattr(given, "shape", None)
         if shape is not None and len(shape) != 1:
+            columns = [str(name) for name in getattr(given, "columns", ())]
             raise InputError(
                 "units",
                 "must be one identifier per row, shape (n,)",
                 tuple(shape),
-                "write units[:, 0] for the first column of an array",
+                f"give one column: units=table[{columns[0]!r}]"
+                if columns
+                else "write units[:, 0] for the first column of an array",
             )
         names = identifiers(np.array(text_cells("units", given), dtype=np.str_), "units")
         kept = _first_rows(names, rows)
