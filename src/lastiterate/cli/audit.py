@@ -180,8 +180,7 @@ def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
 
     interrupts.say("no model was counted yet, so there is nothing to report")
     with _bar() as bar:
-        bar.console.print("looking for the attack that shows most; models count after that")
-        task = bar.add_task("audit", total=None, speed="", left="compiling")
+        task = bar.add_task("audit", total=None, speed="", left="choosing attacks")
 
         def tick(done: int, total: int, per_minute: float, left: float) -> None:
             if done == 0:
