@@ -87,3 +87,47 @@ def test_parts_that_are_shared_stay_shared_and_others_stay_as_they_are():
         private_version(nn.Linear)
     with pytest.raises(InputError, match="seen a batch"):
         private_version(nn.LazyBatchNorm1d())
+
+
+class Attending(nn.Module):
+    """Attention of torch's function, with the dropout of a part or of a number."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.map, self.kept = nn.Linear(6, 2), kept
+        self.attention_dropout, self.other = 0.1, nn.Dropout(0.1)
+
+    def forward(self, x):
+        held = x.flatten(1, 2)
+        p = self.attention_dropout if self.kept else self.other.p
+        p = p if self.training else 0.0
+        held = nn.functional.scaled_dot_product_attention(held, held, held, dropout_p=p)
+        return self.map(held.mean(1))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_dropout_inside_of_attention_is_switched_off_and_said(kept):
+    run = li.Run(n=12, steps=1, step_size=0.1, noise=li.GradientNoise(0.1), clip=1.0)
+    module = Attending(kept)
+    with pytest.raises(InputError, match=r"draw no random numbers.*private_version\(module\)"):
+        li.train(run, (X, Y), model=module, loss=nn.functional.cross_entropy)
+    found = private_version(module)
+    assert found.changed == (
+        "the module: Attending has attention_dropout=0.0",
+        "other: Dropout is switched off",
+    )
+    li.train(run, (X, Y), model=found.module, loss=nn.functional.cross_entropy)
+    assert module.attention_dropout == module.other.p == 0.1 and module.training
+
+
+def test_dropout_of_torchs_attention_is_switched_off_and_said():
+    attention = nn.MultiheadAttention(8, 2, dropout=0.1)
+    changed = "MultiheadAttention has dropout=0.0"
+    assert private_version(attention).changed == (f"the module: {changed}",)
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.1, batch_first=True)
+    module = nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(108, 2))
+    found = private_version(module)
+    assert found.changed[0] == f"1.self_attn: {changed}" and len(found.changed) == 4
+    run = li.Run(n=12, steps=1, step_size=0.1, noise=li.GradientNoise(0.1), clip=1.0)
+    li.train(run, (X, Y), model=found.module, loss=nn.functional.cross_entropy)
+    assert private_version(attention.eval()).changed == ()

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
+from lastiterate.audit import audit
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import DPNetClassifier, Grouped
@@ -569,3 +570,163 @@ def test_a_module_that_looks_at_the_words_of_its_batch_is_refused():
 
     words = np.random.default_rng(0).integers(0, 9, (N, 5))
     assert "a record's output depends on its batch" in refused(Words(), data=(words, Y))
+
+
+def test_an_embedding_that_renormalises_is_refused_with_a_remedy_that_works():
+    class Words(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(9, 8, max_norm=1.0)
+            self.last = torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.last(self.words(x).mean(1))
+
+    words, model = np.random.default_rng(0).integers(0, 9, (N, 5)), Words()
+    assert "set max_norm=None of an embedding" in refused(model, data=(words, Y))
+    model.words.max_norm = None
+    li.train(RUN, (words, Y), model=model, loss=functional.cross_entropy)
+
+
+class Clamped(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope * (ctx.saved_tensors[0] > 0)
+
+
+class ClampedInOne(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    backward = Clamped.backward
+
+
+class ClampedWithRule(Clamped):
+    generate_vmap_rule = True
+
+
+def test_a_function_of_the_callers_needs_a_rule_and_a_context_of_its_own():
+    class Applied(torch.nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function.apply(x)
+
+    for function in (Clamped, ClampedInOne):
+        said = refused(dense(Applied(function)))
+        assert "generate_vmap_rule = True and a setup_context(ctx, inputs, output)" in said
+    li.train(RUN, (X, Y), model=dense(Applied(ClampedWithRule)), loss=functional.cross_entropy)
+
+
+def test_a_tensor_that_becomes_a_number_is_found_where_it_does():
+    seen = []
+
+    def logged(output, y):
+        value = functional.cross_entropy(output, y)
+        seen.append(value.item())
+        seen.clear()
+        return value
+
+    def listed(output, y):
+        value = functional.cross_entropy(output, y)
+        value.tolist()
+        return value
+
+    class Multiplied(Centred):
+        def forward(self, x):
+            return self.own(x) * self.own.weight.sum().item()
+
+    for loss in (logged, listed):
+        said = refused(loss=loss)
+        assert said.startswith("loss must") and "may not be logged; progress=True" in said
+    said = refused(Multiplied())
+    assert said.startswith("model must") and "make no numbers of tensors" in said
+
+    def branching(output, y):
+        value = functional.cross_entropy(output, y)
+        return value if value > 1 else 2 * value
+
+    assert refused(loss=branching).endswith("write torch.where in the place of if.")
+
+
+def test_labels_in_a_column_are_named_where_a_loss_of_the_callers_gets_them():
+    said = refused(loss=lambda output, y: functional.cross_entropy(output, y), data=(X, Y[:, None]))
+    assert "write target.squeeze(-1)" in said and "contiguous" not in said
+    li.train(
+        RUN,
+        (X, Y[:, None]),
+        model=dense(),
+        loss=lambda output, y: functional.cross_entropy(output, y.squeeze(-1)),
+    )
+
+
+class TwoInputs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+
+    def forward(self, u, v):
+        return self.one(u) + self.two(v)
+
+
+def test_several_inputs_are_a_tuple_of_their_own():
+    assert "data=((u, v), y)" in refused(TwoInputs(), data=(X, X, Y))
+    li.train(RUN, ((X, X), Y), model=TwoInputs(), loss=functional.cross_entropy)
+
+
+def test_a_rule_of_the_run_is_not_an_optimizer_of_train():
+    for rule in (li.HeavyBall(0.9), li.Nesterov(), li.Adam()):
+        said = refused(optimizer=rule)
+        assert f"write Run(optimizer={rule!r})" in said
+    rule = li.HeavyBall(beta=0.9)
+    li.train(replace(RUN, optimizer=rule), (X, Y), model=dense(), loss=functional.cross_entropy)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=float("nan")), "finite learning rate, got 'lr=nan'"),
+        (lambda p: torch.optim.Adam(p, lr=-1), "rate: -1'; give it settings that torch takes"),
+    ],
+)
+def test_a_learning_rate_that_is_none_is_named(make, said):
+    assert said in refused(run=replace(RUN, step_size=1), optimizer=make)
+
+
+def test_modules_have_no_private_score_and_say_what_scores_them():
+    model = li.train(RUN, (X, Y), model=dense(), loss=functional.cross_entropy)
+    with pytest.raises(AttributeError, match="linear models only; compare predict with the labels"):
+        model.private_score(X, Y, epsilon=0.1)
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        _ = model.nothing
+
+
+def test_an_audit_of_a_run_with_a_callers_optimizer_says_what_to_audit():
+    def adam(p):
+        return torch.optim.Adam(p, lr=0.1)
+
+    model = li.train(
+        replace(RUN, step_size=1, steps=1),
+        (X, Y),
+        model=dense(),
+        loss=functional.cross_entropy,
+        optimizer=adam,
+    )
+    with pytest.raises(InputError, match=r"audit\(dataclasses.replace\(run, optimizer=None\)\)"):
+        audit(model.run, trials=100)
+    plain = replace(model.run, optimizer=None)
+    assert audit(plain, trials=100, seed=1).verdict == "no contradiction"

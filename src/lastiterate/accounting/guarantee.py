@@ -164,7 +164,8 @@ class Guarantee:
         -------
         Verdict or None
             Verdict; between equal ones a theorem of this project, with the fewest assumptions.
-            ``None`` where no theorem certifies.
+            ``None`` where no theorem of the table certifies: also with ``secure_noise=True``, whose
+            curve is that of its discrete noise.
         """
         pairs = (
             [

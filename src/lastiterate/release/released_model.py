@@ -45,6 +45,18 @@ class ReleasedModel(ABC):
     exact: bool = False
     generator: ClassVar[str] = GENERATOR
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Say what scores a model that has no ``private_score``."""
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name == "private_score":
+                said += (
+                    ": it scores linear models only; compare predict with the labels of public "
+                    "records, and release nothing that was computed on private ones"
+                )
+            raise AttributeError(said)
+
     @cached_property
     def certificate(self) -> Certificate:
         return (

@@ -28,7 +28,7 @@ from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge
 from lastiterate.run.methods import ExponentialAverage, NoisySGD, TailAverage
 from lastiterate.run.run import RecordAugmentation, Run
-from lastiterate.run.updates import PostProcessing
+from lastiterate.run.updates import PostProcessing, UpdateRule
 from lastiterate.run.validation import check_kept, integer, relative_weights, to_float
 from lastiterate.written_certificate import check_statement
 
@@ -288,6 +288,13 @@ def train(
         min_evidence=min_evidence,
         microbatch=microbatch,
     )
+    if isinstance(optimizer, UpdateRule):
+        raise InputError(
+            "optimizer",
+            "must be one of torch or optax, and this rule is a part of the run",
+            optimizer,
+            f"write Run(optimizer={optimizer!r}), and leave it out of train",
+        )
     kind = _kind_for(model, loss)
     run = run if average is None else with_average(run, average)
     run = (

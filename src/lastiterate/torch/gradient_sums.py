@@ -54,7 +54,8 @@ def write_error(name: str) -> InputError:
         "model",
         "must not write to its parameters or buffers in a forward pass",
         name,
-        "freeze that part with .eval(), or leave out what writes, such as max_norm of an embedding",
+        "freeze a part with running statistics with .eval(), set max_norm=None of an embedding, and "
+        "leave out other code that writes",
     )
 
 

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from lastiterate.engine.optimizers import check_decay
-from lastiterate.errors import InputError, outside
+from lastiterate.errors import InputError, first_line, outside
 from lastiterate.run.updates import Memory, PostProcessing, UpdateRule
 from lastiterate.torch.parameters import Parameters
 
@@ -122,8 +122,10 @@ class OptimizerState:
             raise InputError(
                 "optimizer",
                 "must be made of a list of parameters",
-                str(error).splitlines()[0][:120],
-                "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
+                first_line(error),
+                "give it settings that torch takes, such as a positive lr"
+                if str(error).startswith("Invalid")
+                else "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
             ) from None
         private = getattr(made, "optimizer", made)
         if hasattr(private, "original_optimizer"):
@@ -163,6 +165,14 @@ class OptimizerState:
                 "build it from the list that the function gets, in the module's order, such as "
                 'lambda p: torch.optim.SGD([{"params": p[:2]}, {"params": p[2:], "lr": 0.01}], lr=0.1)'
                 "; freeze others by requires_grad=False in the module",
+            )
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group]
+        if not np.isfinite(rates).all():
+            raise InputError(
+                "optimizer",
+                "must have a finite learning rate",
+                f"lr={next(rate for rate in rates if not np.isfinite(rate))}",
+                "write a positive number, such as torch.optim.SGD(p, lr=0.1)",
             )
         if isinstance(self.scheduler, ReduceLROnPlateau):
             raise InputError(

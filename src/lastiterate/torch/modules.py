@@ -244,7 +244,8 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
                 "model",
                 "must draw no random numbers: the certificate counts the noise of the run alone",
                 at,
-                "set its probability to 0, or switch it off with .eval()",
+                "use lastiterate.torch.private_version(module), which sets its probability to 0, or "
+                "switch it off with .eval()",
             )
 
 
@@ -384,7 +385,12 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             single = list(tensors_in(answer))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
-            "model", "must take a batch of records", first_line(error), _remedy(str(error))
+            "model",
+            "must take a batch of records",
+            first_line(error),
+            "where it takes several inputs, they are a tuple of their own: data=((u, v), y)"
+            if "positional argument" in str(error)
+            else _remedy(str(error)),
         ) from None
     tracked.check()
     for name, tensor in named.items():  # what is written through .data is not counted
@@ -427,7 +433,8 @@ def _batch_error(summed: PerRecord) -> InputError:
         "model",
         "must treat every record alone, and a record's output depends on its batch",
         type(summed.module).__name__,
-        "normalise within records instead, as GroupNorm does",
+        "normalise within records instead, as GroupNorm does, and take maxima and means over the "
+        "axes of one record, as x.abs().amax(1, keepdim=True) does",
     )
 
 
@@ -560,7 +567,8 @@ def _randomness_error(summed: PerRecord, named: State, args: tuple[Any, Any]) ->
         other = (
             'call model.set_attn_implementation("eager"), whose dropout draws under keys of records'
             if eager
-            else "set the probability of its dropout to 0"
+            else "set the probability of its dropout to 0, as lastiterate.torch.private_version(module) "
+            "does where a part keeps it"
         )
         remedy = f"dropout is fused into its attention: {other}{off}"
     return InputError(
@@ -599,6 +607,8 @@ def _remedy(said: str) -> str:
         return "give images as numbers between 0 and 1: x.float() / 255"
     if "does not require grad" in said:
         return "inside of a loss use torch.func.grad"
+    if "must be Tensor, not" in said and "Output" in said:
+        return "of an output object take its tensor: loss=lambda output, y: cross_entropy(output.logits, y)"
     if "between 0 and 1" in said:
         return "give loss=torch.nn.BCELoss() itself, or logits to BCEWithLogitsLoss"
     return "class indices are integers: y.long()" if "expected target dtype" in said else ""

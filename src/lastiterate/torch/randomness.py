@@ -64,23 +64,24 @@ class RecordKey:
         """Return several other keys."""
         return tuple(self.fold_in(number) for number in range(count))
 
-    def uniform(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return numbers in [0, 1), multiples of 2^-24."""
+    def uniform(self, *shape: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return numbers in [0, 1), multiples of 2^-24; ``shape``: integers, or a tuple of them."""
         top = (self._bits(shape) >> 40) & (2**24 - 1)
         return top.to(torch.get_default_dtype() if dtype is None else dtype) * 2.0**-24
 
-    def normal(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def normal(self, *shape: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return standard normal numbers (Box and Muller 1958)."""
         one, two = self.split()
         radius = torch.sqrt(-2 * torch.log1p(-one.uniform(*shape, dtype=dtype)))
         return radius * torch.cos(2 * math.pi * two.uniform(*shape, dtype=dtype))
 
-    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+    def integers(self, low: int, high: int, *shape: Any) -> torch.Tensor:
         """Return integers from ``low`` to ``high`` - 1, int64; the range is at most 2^24."""
         return low + ((self._bits(shape) >> 39) & (2**25 - 1)) % (high - low)
 
-    def _bits(self, shape: tuple[int, ...]) -> torch.Tensor:
+    def _bits(self, shape: tuple[Any, ...]) -> torch.Tensor:
         """Words of 64 bits."""
+        shape = tuple(shape[0]) if shape and isinstance(shape[0], tuple | list) else shape
         count = torch.arange(1, math.prod(shape) + 1, device=self.word.device)
         return _mix(self.word + GOLDEN * count).reshape(shape)
 

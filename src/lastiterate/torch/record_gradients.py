@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -208,9 +209,7 @@ def check_alone(
                     "model",
                     "and its loss must have a gradient on one synthetic record",
                     first_line(error),
-                    "build the embedding with sparse=False"
-                    if "sparse" in str(error)
-                    else "where torch asks for contiguous tensors, call .contiguous() before it",
+                    _gradient_remedy(str(error)),
                 ) from error
     if summed.exact:
         seen.check_double(rounded=short.seen)
@@ -219,7 +218,7 @@ def check_alone(
             together = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
         raise InputError(
-            "model",
+            _caller(error),
             "must be one that torch.func.vmap takes, without random numbers or changes in place",
             first_line(error),
             _vectorisation_remedy(summed.module, str(error)),
@@ -244,6 +243,25 @@ def check_alone(
     return seen.tolerance
 
 
+def _gradient_remedy(said: str) -> str:
+    """What to do about a loss or a module that has a value on one record, and no gradient."""
+    if "sparse" in said:
+        return "build the embedding with sparse=False"
+    if "size mismatch" in said:
+        return (
+            "labels of shape (n, 1) reach a loss of your own as they are: write target.squeeze(-1) "
+            "in it, or give labels of shape (n,)"
+        )
+    return "where torch asks for contiguous tensors, call .contiguous() before it"
+
+
+def _caller(error: Exception) -> str:
+    """Whether the model raised an error, or the loss, which is called after it."""
+    frames = walk_tb(error.__traceback__)
+    inside = any(frame.f_code is PerRecord.call.__code__ for frame, _ in frames)
+    return "model" if inside else "loss"
+
+
 def _vectorisation_remedy(module: torch.nn.Module, said: str) -> str:
     """What to do about what ``torch.func.vmap`` does not take."""
     if "random operation" in said:
@@ -251,6 +269,19 @@ def _vectorisation_remedy(module: torch.nn.Module, said: str) -> str:
             "write dropout as a part torch.nn.Dropout, which draws under keys of every record's "
             "own, or switch it off with .eval()"
         )
+    if "autograd.Function" in said or "vmap support" in said:
+        return (
+            "give the autograd.Function the line generate_vmap_rule = True and a "
+            "setup_context(ctx, inputs, output) of its own, next to a forward without ctx"
+        )
+    if ".item()" in said or "data pointer" in said:
+        return (
+            "make no numbers of tensors there (.item(), float(), .tolist(), .numpy(), print): losses "
+            "of records are private and may not be logged; progress=True shows the steps, and "
+            "predict on public records how good the model is"
+        )
+    if "control flow" in said:
+        return "write torch.where in the place of if"
     if any(type(part).__module__.startswith("peft.tuners.adalora") for part in module.modules()):
         return (
             "AdaLoRA adds a penalty to a loss that the model computes: use LoraConfig, or give the "

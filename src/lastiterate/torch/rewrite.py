@@ -214,7 +214,8 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     """Copy a module without parts that mix records or hide gradients.
 
     Batch normalisation becomes group normalisation within a record, with the same weights and
-    without collected statistics, so predictions change. Dropout is switched off. Instance
+    without collected statistics, so predictions change. Dropout is switched off, inside of
+    attention too: probabilities that a part keeps as a number become 0. Instance
     normalisation collects no statistics. LSTM, GRU and RNN, and their cells, become layers of
     ordinary operations with the same parameters and, up to rounding, the same outputs. Copies to
     several devices are removed.
@@ -266,8 +267,9 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     for name, part in list(own.named_modules(remove_duplicate=False)):
         if id(part) not in done:
             done[id(part)] = new = _replace_part(part)
-            if (said := _describe_change(part, new)) is not None:
-                changed.append(f"{name or 'the module'}: {said}")
+            for said in (_describe_change(part, new), _stop_dropping(new)):
+                if said is not None:
+                    changed.append(f"{name or 'the module'}: {said}")
         if done[id(part)] is not part:
             parent, _, last = name.rpartition(".")
             if name:
@@ -301,8 +303,25 @@ def _describe_change(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
         return f"{type(part).__name__} collects no statistics"
     if isinstance(part, RANDOM) and part.training:
         part.eval()
+        if hasattr(part, "p"):  # attention may read it, and draw by itself
+            part.p = 0.0
         return f"{type(part).__name__} is switched off"
     return None
+
+
+def _stop_dropping(part: torch.nn.Module) -> str | None:
+    """Set the probabilities of dropout that a part keeps as numbers to 0, as attention does; which
+    they are."""
+    held = [
+        name
+        for name, value in vars(part).items()
+        if part.training and "drop" in name and isinstance(value, float) and value > 0
+    ]
+    for name in held:
+        object.__setattr__(part, name, 0.0)
+    return (
+        f"{type(part).__name__} has {', '.join(f'{name}=0.0' for name in held)}" if held else None
+    )
 
 
 def _to_group_norm(part: torch.nn.Module) -> torch.nn.GroupNorm:
