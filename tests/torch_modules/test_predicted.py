@@ -207,3 +207,27 @@ def test_a_folder_is_read_into_what_was_trained(tmp_path):
     assert np.array_equal(again.predict(X), model.predict(X))
     with pytest.raises(InputError, match="folder must be one that can be made"):
         model.save(tmp_path / "m" / "model.json" / "other")
+
+
+class BatchScaled(torch.nn.Module):
+    """Divides by the maximum of its batch, in evaluation mode only: nobody sees it beforehand."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.map(x if self.training else x / x.abs().max())
+
+
+def test_a_module_that_mixes_records_later_is_asked_for_one_at_a_time():
+    x = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    run = li.Run(n=300, steps=1, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(3.0))
+    y = np.arange(300) % 2
+    model = li.train(run, (x, y), model=BatchScaled(), loss=torch.nn.functional.cross_entropy)
+    with pytest.warns(UserWarning, match="predict asks it for one record at a time"):
+        found = model.predict(x)
+    with torch.no_grad():
+        model.module.eval()
+        alone = [model.module(torch.from_numpy(x[i : i + 1])).numpy() for i in range(len(x))]
+    np.testing.assert_array_equal(found, np.concatenate(alone))

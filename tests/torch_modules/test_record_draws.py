@@ -258,3 +258,10 @@ def test_train_says_what_is_drawn_and_a_checkpoint_knows_it():
     assert first == again != other
     with pytest.raises(InputError, match="augmentation"):
         li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(key_from_seed(1))[None])
+
+
+def test_shapes_of_drawn_numbers_may_be_a_tuple():
+    key = RecordKey(torch.tensor(7))
+    assert torch.equal(key.normal((2, 3)), key.normal(2, 3))
+    assert torch.equal(key.uniform(torch.ones(2, 3).shape), key.uniform(2, 3))
+    assert torch.equal(key.integers(0, 9, (4,)), key.integers(0, 9, 4))

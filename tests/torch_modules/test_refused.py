@@ -730,3 +730,27 @@ def test_an_audit_of_a_run_with_a_callers_optimizer_says_what_to_audit():
         audit(model.run, trials=100)
     plain = replace(model.run, optimizer=None)
     assert audit(plain, trials=100, seed=1).verdict == "no contradiction"
+
+
+def test_an_output_object_is_refused_with_a_loss_that_takes_it():
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+
+    class Named(Centred):
+        def forward(self, x):
+            return outputs.SequenceClassifierOutput(logits=self.own(x))
+
+    assert "cross_entropy(output.logits, y)" in refused(Named())
+    li.train(
+        RUN,
+        (X, Y),
+        model=Named(),
+        loss=lambda output, y: functional.cross_entropy(output.logits, y),
+    )
+
+
+def test_an_error_of_the_callers_module_keeps_its_remedy():
+    class Raises(Centred):
+        def forward(self, x):
+            raise InputError("sequences", "must be tensors " + 200 * "x", None, "fill them up")
+
+    assert refused(Raises()).endswith("fill them up.")

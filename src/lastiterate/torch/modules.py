@@ -383,6 +383,8 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             both = list(tensors_in(summed.call(named, *args)))
             answer = summed.call(named, *arguments(tree_map(lambda a: a[0], given)))
             single = list(tensors_in(answer))
+    except InputError:  # with a remedy of its own
+        raise
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             "model",

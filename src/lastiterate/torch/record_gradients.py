@@ -311,6 +311,8 @@ def _check_bits(summed: PerRecord, trained: State, constants: State, several: ob
         )
         try:
             one, two = (plain.contributions(trained, constants, records) for records in (own, loud))
+        except InputError:
+            raise
         except (RuntimeError, ValueError) as error:
             raise InputError(
                 "loss",

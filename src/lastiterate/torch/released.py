@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
 from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.end_to_end import AuditedTrainer, PublicTrainer
@@ -19,7 +20,7 @@ from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.exact_noise import draws_of
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import Key
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.network_model import check_loss
 from lastiterate.release.released_model import ReleasedModel
@@ -28,6 +29,7 @@ from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
+from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
 from lastiterate.torch.module_checks import check_fits
 from lastiterate.torch.module_optimizer import name_of
@@ -127,18 +129,60 @@ def predict_module(module: torch.nn.Module, x: object, inputs: int | None) -> An
     """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and
     dictionaries.
 
-    ``inputs``: ``positional`` of the records that it was trained on. Errors: what the module does
-    not take.
+    ``inputs``: ``positional`` of the records that it was trained on. A module that answers for a
+    record otherwise in a batch is asked for one record at a time, as it was trained. Errors: what
+    the module does not take.
     """
     check_kept("x", x)
+    answers, alone = list[Any](), False
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         with torch.no_grad():
-            return join_answers([_answer(module, part) for part in _some(module, x, inputs)])
+            for part in _some(module, x, inputs):
+                answer = None if alone else _answer(module, part)
+                if answer is not None and not answers:
+                    alone = not _is_answered_alone(module, part, answer)
+                answers += _answer_one_by_one(module, part) if alone else [answer]
+            return join_answers(answers)
     finally:
         for part in training:
             part.training = True
+
+
+def _answer_one_by_one(module: torch.nn.Module, records: object) -> list[Any]:
+    return [
+        _answer(module, tree_map(lambda a, at=i: a[at : at + 1], records))
+        for i in range(len(tree_leaves(records)[0]))
+    ]
+
+
+def _is_answered_alone(module: torch.nn.Module, records: object, answer: object) -> bool:
+    """Whether the module answers for the first and for the last record alone as in their batch, but
+    for rounding; where it does not, that is warned of."""
+    count = len(tree_leaves(records)[0])
+    for place in sorted({0, count - 1}) if count > 1 else ():
+        with Coarsest() as seen:
+            own = _answer(module, tree_map(lambda a, at=place: a[at : at + 1], records))
+        if tree_structure(own) != tree_structure(answer):
+            continue  # a single answer may have lost an axis
+        pairs = zip(tree_leaves(answer), tree_leaves(own), strict=True)
+        if not all(_is_close(many[place], one[0], seen.tolerance) for many, one in pairs):
+            warnings.warn(
+                "x: the module answers for a record otherwise in a batch than alone, and predict "
+                "asks it for one record at a time; outputs of model.module depend on the batch",
+                stacklevel=outside(),
+            )
+            return False
+    return True
+
+
+def _is_close(given: Any, wanted: Any, tolerance: float) -> bool:
+    """Whether two answers are equal but for rounding; integers may turn over with it."""
+    if given.shape != wanted.shape or given.dtype.kind not in "fc":
+        return given.shape == wanted.shape
+    size = np.nan_to_num(np.abs(wanted), posinf=0.0).max(initial=0.0)
+    return bool(np.allclose(given, wanted, tolerance, tolerance * size / 10 + 1e-9, equal_nan=True))
 
 
 def _answer(module: torch.nn.Module, records: object) -> Any:
@@ -149,6 +193,8 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
             twice = tree_map(lambda a: torch.cat([a, a]), records)
             both = to_arrays(predict_records(module, twice), 2)
             answer = None if both is None else tree_map(lambda a: a[:1], both)
+    except InputError:
+        raise
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise InputError(
             "x", "must hold records that the module takes", str(error).splitlines()[0][:120]

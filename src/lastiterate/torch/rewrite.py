@@ -304,7 +304,7 @@ def _describe_change(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
     if isinstance(part, RANDOM) and part.training:
         part.eval()
         if hasattr(part, "p"):  # attention may read it, and draw by itself
-            part.p = 0.0
+            vars(part)["p"] = 0.0
         return f"{type(part).__name__} is switched off"
     return None
 
@@ -318,7 +318,7 @@ def _stop_dropping(part: torch.nn.Module) -> str | None:
         if part.training and "drop" in name and isinstance(value, float) and value > 0
     ]
     for name in held:
-        object.__setattr__(part, name, 0.0)
+        vars(part)[name] = 0.0
     return (
         f"{type(part).__name__} has {', '.join(f'{name}=0.0' for name in held)}" if held else None
     )
