@@ -491,6 +491,31 @@ def test_both_remedies_for_such_weights_train_otherwise_than_without_weights():
         assert not torch.equal(one, plain)
 
 
+def test_weights_that_a_mean_does_not_divide_out_are_taken():
+    """Of several labels in a record, and of probabilities as labels."""
+
+    class Pixels(Centred):
+        def forward(self, x):
+            return self.own(x)[:, :, None].expand(-1, -1, 4)
+
+    labels, shares = np.arange(4 * N).reshape(N, 4) % 3, np.eye(3, dtype=np.float32)[Y]
+
+    def several(output, y):
+        return functional.cross_entropy(output[None], y[None], weight=WEIGHTS)
+
+    class Plain(Centred):
+        def forward(self, x):
+            return self.own(x)
+
+    li.train(RUN, (X, labels), model=Pixels(), loss=several)
+    li.train(
+        RUN,
+        (X, shares),
+        model=Plain(),
+        loss=lambda output, y: functional.cross_entropy(output, y, weight=WEIGHTS),
+    )
+
+
 def test_a_group_whose_learning_rate_is_always_0_is_refused_and_may_be_frozen():
     def still(p):
         return torch.optim.SGD([{"params": p[:2], "lr": 0.0}, {"params": p[2:]}], lr=0.1)
