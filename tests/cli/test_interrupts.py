@@ -130,6 +130,7 @@ def whole(name, folder, out, err):
     elif not reported and name not in ("papers",):
         found += ["does not say that nothing was released"] * (
             "nothing was released" not in sentences[0]
+            and not (name == "audit" and "no model was counted yet" in sentences[0])
         )
     if book.exists():
         ledger = Ledger(book)

@@ -428,10 +428,10 @@ def test_all_records_of_an_identifier_are_forgotten_however_it_is_written(tmp_pa
     numbers = Table(("who",), {"who": np.array([7, 7, 8, np.nan])})
     for table in (texts, numbers):
         if isinstance(found, list):
-            assert _locate_records(asked, table, 4).tolist() == found
+            assert _locate_records(asked, table, 4, None).tolist() == found
             continue
         with pytest.raises(InputError, match=found):
-            _locate_records(asked, table, 4)
+            _locate_records(asked, table, 4, None)
 
 
 def test_the_documentation_lists_the_marks():

@@ -541,13 +541,13 @@ def test_labels_of_decimals():
         schema,
         None,
         [decimal.Decimal("3.0"), decimal.Decimal(3), 3.0, decimal.Decimal("1.00"), "1"],
-    )[2]
+    )[1]
     assert found.tolist() == [1, 1, 1, 0, 0]
 
 
 def test_labels_of_a_list_are_read_by_themselves():
     schema = Schema((Category("c", ("x", "y")),), target="label", classes=("1", "True", "a"))
-    found = labels_of(schema, None, [True, 1, 1.0, "a", np.float32(1), np.bool_(True)])[2]
+    found = labels_of(schema, None, [True, 1, 1.0, "a", np.float32(1), np.bool_(True)])[1]
     assert found.tolist() == [1, 0, 0, 2, 0, 1]
     for nested in ([[1], [2, 3]], [{1}, {2}], [(1, 2), (3, 4)]):
         with pytest.raises(InputError, match="single values"):

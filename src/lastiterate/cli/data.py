@@ -51,7 +51,7 @@ def features_command(
         str,
         typer.Option(
             "--backbone",
-            help="scattering, patches, torchvision:NAME, timm:NAME or FILE",
+            help="scattering, patches, torchvision:N, timm:N, FILE",
         ),
     ] = OWN[0],
     weights: Annotated[

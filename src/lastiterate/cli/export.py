@@ -119,7 +119,7 @@ def export_command(
             write_file(out, next(iter(made.values())), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
     what = f": {', '.join(made)}" if len(made) > 1 else f" ({_name_format(form)})"
-    console.print(f"{out} is written{what}", highlight=False, markup=False)
+    console.print(f"{out} is written{what}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command("sign")

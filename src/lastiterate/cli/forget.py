@@ -52,7 +52,7 @@ class Forgetting(Charged):
         str | None,
         typer.Option(
             "--unit",
-            help="the person of a row, if one row each was used (default: the model's)",
+            help="the column of persons, if one row each was used",
         ),
     ] = None
     epochs: Annotated[

@@ -193,6 +193,6 @@ def _locate_records(asked: Request, table: Table, records: int, unit: str | None
             None,
             "is it the data set that was trained on?"
             if table.kept is None
-            else f"training used the first row of every {unit} alone: name them with --ids {unit}",
+            else f"training used the first row of every {unit} alone: name them with ids={unit}",
         )
     return np.array(sorted({place for _, one in wanted for place in known[one]}))
