@@ -300,3 +300,11 @@ def test_a_report_names_the_other_data_sets_of_the_ledger(tmp_path: Path) -> Non
     many = replace(quote, others=tuple(map(str, range(25))))
     assert "19 and 5 more of the same ledger" in many.about_others
     assert replace(quote, others=()).about_others == ""
+
+
+def test_the_remedy_for_a_ledger_that_is_not_there_makes_one(tmp_path: Path) -> None:
+    code, said = call("show", tmp_path / "new.db")
+    assert code == 2
+    words = said.split("lastiterate ledger ")[1].rstrip(". \n").split()
+    words = [{"NAME": "clinic", "TOTAL": "3"}.get(word, word) for word in words]
+    assert call(*words)[0] == 0 and call("show", tmp_path / "new.db")[0] == 0

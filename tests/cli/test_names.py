@@ -212,3 +212,10 @@ def test_reasons_name_arguments_in_python_and_flags_on_the_terminal():
     }.items():
         assert argument in python and flag not in python, argument
         assert flag in shown and argument not in shown, flag
+
+
+def test_full_batches_are_an_algorithm_where_algorithms_are_named():
+    """``train`` takes --batch with a named algorithm only; ``account`` takes it always."""
+    text = "epsilon=1.86 fits with batching=FullBatch()"
+    assert translate_to_flags(text, {"algorithm"}).endswith("with --algorithm noisy-gd")
+    assert translate_to_flags(text).endswith("with --batch full")

@@ -347,3 +347,11 @@ def test_another_process_takes_no_file_out_of_a_folder_that_is_being_written(
     monkeypatch.setattr("lastiterate.release.folder.os.rename", rename)
     found = li.load(folder).save(tmp_path / "m")
     assert li.verify(found).holds and [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_removed_page_that_a_signature_covers_is_not_made_again(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / "report.html").unlink()
+    assert "lastiterate report makes it again" in " ".join(li.verify(copy).uncovered)
+    (copy / "model.sig").write_text("{}")
+    assert "copy it from the folder as it was sent" in " ".join(li.verify(copy).uncovered)

@@ -10,18 +10,21 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import onnx
 import pandas
 import pytest
 import yaml
 from fastapi.testclient import TestClient
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import load_model, scoring_server
+from safetensors import safe_open
 from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.release.safetensors_model import to_safetensors
 
 RNG = np.random.default_rng(0)
 ROWS = 300
@@ -84,7 +87,25 @@ def test_its_metadata_state_the_privacy(classifier: Any, written: Path) -> None:
     assert float(stated["privacy.epsilon"]) == classifier.certificate_.epsilon(classifier.delta_)
     assert float(stated["privacy.delta"]) == classifier.delta_
     assert stated["privacy.adjacency"] == "zero-out"
-    assert stated["privacy.unit"] == "one record"
+    assert stated["privacy.unit"] == "one row"
+
+
+def test_metadata_of_a_model_of_persons_name_them(tmp_path: Path) -> None:
+    """In every form that states a unit, and in a notebook."""
+    rows, persons = RNG.normal(size=(ROWS, 3)), np.repeat(np.arange(ROWS // 3), 3)
+    estimator = DPLogisticRegression(row_norm=2.0, classes=[0, 1], rows_per_unit=2, epsilon=4.0)
+    units = pandas.Series(persons, name="patient")
+    estimator.fit(rows, (rows[:, 0] > 0).astype(int), units=units)
+    model, whose = estimator.fitted_, "one patient with at most 2 rows"
+    flow = yaml.safe_load((model.to_mlflow(tmp_path / "flow") / "MLmodel").read_text())
+    assert flow["metadata"]["privacy.unit"] == whose
+    made = onnx.load(model.to_onnx(tmp_path / "m.onnx"))
+    texts = {one.key: one.value for one in made.metadata_props}
+    assert texts["lastiterate.unit"] == whose
+    (tmp_path / "m.safetensors").write_bytes(to_safetensors(model.save(tmp_path / "model")))
+    with safe_open(tmp_path / "m.safetensors", "np") as file:
+        assert file.metadata()["unit"] == whose
+    assert whose in estimator._repr_mimebundle_()["text/html"]
 
 
 def test_its_example_and_signature_are_public(written: Path) -> None:

@@ -354,7 +354,7 @@ def test_the_file_carries_its_release(release: Path) -> None:
     assert texts["lastiterate.certificate.json"] == certificate
     assert texts["lastiterate.epsilon"] == json.dumps(json.loads(certificate)["epsilon"])
     assert texts["lastiterate.adjacency"] == "zero-out"
-    assert texts["lastiterate.unit"] == "one record"
+    assert texts["lastiterate.unit"] == "one row"
     checked = li.verify(release / "model.onnx")
     assert checked.holds
     assert checked.epsilon == li.verify(release / "model").epsilon

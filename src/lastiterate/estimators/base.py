@@ -519,8 +519,9 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             return shown
         certificate = self.certificate_
         epsilon = format_rounded_up(certificate.epsilon(self.delta_))
-        unit = certificate.unit or "record"
-        neighbours = f"{self.run_.adjacency}, one {unit}"
+        rows = max(self.run_.rows_per_unit, self.run_.rows_per_record)
+        unit = f"{certificate.unit or 'unit'} with at most {rows} rows" if rows > 1 else ""
+        neighbours = f"{self.run_.adjacency}, one {unit or certificate.unit or 'record'}"
         said = f"epsilon {epsilon} at delta {self.delta_:g} ({neighbours})"
         return shown + tag("p", said)
 

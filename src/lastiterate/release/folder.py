@@ -406,12 +406,13 @@ def read(folder: str | Path) -> StoredModel:
 def state_privacy(certificate: Mapping[str, Any]) -> dict[str, str]:
     """Epsilon, delta, neighbours and unit of a certificate as texts, for programs that read a
     model's metadata alone."""
-    unit = certificate.get("unit") or "one record"
+    from lastiterate.accounting.certificate_subject import name_protected
+
     return {
         "epsilon": json.dumps(certificate["epsilon"]),
         "delta": json.dumps(certificate["delta"]),
-        "adjacency": str(certificate[entry_of(certificate)].get("adjacency", "")),
-        "unit": unit if isinstance(unit, str) else json.dumps(unit),
+        "adjacency": str(certificate["adjacency"]),
+        "unit": name_protected(certificate["stated"]["unit"]),
     }
 
 
