@@ -152,12 +152,6 @@ Accept = Callable[[str, object, str], Value]
 """From the entry point's name, the object and its package to what a registry uses; it raises
 ``InputError`` where the object is nothing that the registry can use."""
 _loaded: dict[tuple[Group, str, str, str], object] = {}
-_loading: list[str] = []
-
-
-def is_loading() -> bool:
-    """Whether a plug-in is being imported at this moment."""
-    return bool(_loading)
 
 
 def find(group: Group, name: str, accept: Accept[Value]) -> Value | None:
@@ -190,7 +184,6 @@ def find_all(group: Group, accept: Accept[Value]) -> dict[str, Value]:
 
 def _import(group: Group, point: metadata.EntryPoint, package: str, accept: Accept[Value]) -> Value:
     """Import and check one plug-in; whatever goes wrong in it is an error that names its package."""
-    _loading.append(package)
     try:
         return accept(point.name, point.load(), package)
     except (Exception, SystemExit) as error:
@@ -201,8 +194,6 @@ def _import(group: Group, point: metadata.EntryPoint, package: str, accept: Acce
             None,
             f"ask its author, or uninstall {package.split()[0]}",
         ) from error
-    finally:
-        _loading.pop()
 
 
 # Written certificates that rest on plug-ins.

@@ -8,13 +8,20 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, RatioDomain, least_prior
+from lastiterate.bayes import (
+    ClippedRows,
+    LinearModel,
+    LinearPosterior,
+    RatioDomain,
+    least_prior,
+    sample_posterior,
+)
 from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
 from lastiterate.release.file_training import fit_file
-from lastiterate.release.posterior import GUESSES, plan_sample, sample_model, with_constant
+from lastiterate.release.posterior import GUESSES, FittedSample, plan_sample, with_constant
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Budget, TrainingRequest
 
@@ -101,7 +108,8 @@ def test_what_was_changed_is_noticed(files):
 def test_a_sample_of_one_coefficient_travels(tmp_path):
     problem = LinearPosterior(LinearModel(), RatioDomain(n=3000, ratio=2.0, spread=0.5))
     x = np.linspace(0.5, 1.0, 3000)
-    made = sample_model(problem, x, 2 * x, delta=1e-5)
+    drawn = sample_posterior(problem, x, 2 * x)
+    made = FittedSample(proof=drawn.certificate, delta=1e-5, problem=problem, value=drawn.value)
     again = li.load(made.save(tmp_path / "m"))
     assert again.predict([1.0, 3.0]) == pytest.approx([made.value[0], 3 * made.value[0]])
     assert (

@@ -117,21 +117,6 @@ def read(stored: StoredModel, like: object = None) -> FittedSample:
     )
 
 
-def sample_model(
-    problem: Problem,
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    delta: float,
-    adjacency: Neighbours = "replace-one",
-    generator: np.random.Generator | None = None,
-) -> FittedSample:
-    """One exact sample of the posterior given records x and y, as a model; see
-    ``sample_posterior``."""
-    made = sample_posterior(problem, x, y, adjacency=adjacency, generator=generator)
-    return FittedSample(proof=made.certificate, delta=delta, problem=problem, value=made.value)
-
-
 def check(order: TrainingRequest) -> TrainingRequest:
     """Refuse answers that are no numbers, and a certificate of something else."""
     if not isinstance(order.certificate.subject, Posterior):

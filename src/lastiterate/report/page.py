@@ -17,6 +17,12 @@ from lastiterate.errors import InputError
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.release.folder import PAGE
 from lastiterate.report import page_parts
+from lastiterate.report.banners import (
+    banners,
+    refusal_section,
+    warn_of_ledger,
+    warn_of_persons,
+)
 from lastiterate.report.execution_section import (
     QUOTED,
     check,
@@ -29,13 +35,7 @@ from lastiterate.report.execution_section import (
     word,
 )
 from lastiterate.report.figures import NO_AUDIT, effects, steps, tradeoff
-from lastiterate.report.guarantee_section import (
-    banners,
-    refusal_section,
-    summary,
-    warn_of_ledger,
-    warn_of_persons,
-)
+from lastiterate.report.guarantee_section import summary
 from lastiterate.report.subject import ReportSource, read_verified
 
 # The parts of a report, in the order in which they are read.
