@@ -19,6 +19,7 @@ from lastiterate.features.map_registry import describe_maps as named_maps
 from lastiterate.features.record_fields import Text
 from lastiterate.planning.planner import Choice, Plan, SharedBudget, consider, share_words
 from lastiterate.planning.predicted_risk import predict_scores
+from lastiterate.planning.presets import FORGETTING
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
@@ -132,6 +133,13 @@ def plan_for_units(
     """``plan_run`` with units as records where the engine draws them; warns where nothing but a
     noisy count makes rows the records, which plans once more. No record is read."""
     planned = plan_run(order, draw_units(task, order), shared)
+    if order.algorithm.name == FORGETTING and order.units is not None and order.units.rows > 1:
+        warnings.warn(
+            f"a model that uses several rows of each {order.unit_name} cannot forget, whatever "
+            "its algorithm: rows_per_unit=1 trains one that can",
+            UserWarning,
+            stacklevel=outside(),
+        )
     if order.report_accuracy is None:
         return planned
     alone = replace(order, report_accuracy=None)
