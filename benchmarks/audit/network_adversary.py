@@ -25,8 +25,13 @@ from lastiterate.audit import AuditReport, fit_networks
 from lastiterate.data import read_idx_array
 from lastiterate.engine import keys_from_seed
 from lastiterate_papers.finished_cells import Cells
-from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
+from lastiterate_papers.langevin_network import (
+    langevin_run,
+    lenet_logits,
+    lenet_loss,
+    lenet_parameters,
+    with_prior,
+)
 from lastiterate_papers.network_adversary import (
     Effort,
     ImageModel,

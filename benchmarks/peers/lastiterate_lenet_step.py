@@ -16,8 +16,12 @@ from benchmarks.peers.timed_bursts import answer_bursts, fastest, lenet_task, op
 from lastiterate.audit.networks import observe
 from lastiterate.engine import keys_from_seed
 from lastiterate.engine.network import prepare_loop
-from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import lenet_loss, lenet_parameters
+from lastiterate_papers.langevin_network import (
+    langevin_run,
+    lenet_loss,
+    lenet_parameters,
+    with_prior,
+)
 
 IMAGES = 400
 

@@ -90,12 +90,14 @@ class Attack:
     def model(self) -> ImageModel:
         """LeNet5, or a small network, with the prior's share in every record's loss."""
         from lastiterate_papers.langevin_network import (
+            lenet_logits,
+            lenet_loss,
+            lenet_parameters,
             small_logits,
             small_loss,
             small_parameters,
             with_prior,
         )
-        from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
         from lastiterate_papers.lenet_chains import chains
         from lastiterate_papers.network_adversary import ImageModel
 

@@ -11,7 +11,8 @@ product of the layer's input a and of the derivative d by its output, of norm |a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, product
 from math import prod
 from typing import Any, NamedTuple
@@ -24,8 +25,7 @@ from jax.flatten_util import ravel_pytree
 import lastiterate as li
 from lastiterate import interrupts
 from lastiterate.errors import InputError
-from lastiterate_papers.lenet import SHAPES
-from lastiterate_papers.single_noise import normal, streams
+from lastiterate_papers.langevin_network import SHAPES
 
 VECTORS = ("conv3", "dense1", "dense2")
 """Layers that are used once for a record, as a matrix times a vector."""
@@ -267,3 +267,45 @@ def _patches(x: jax.Array) -> jax.Array:
         4,
     )  # models, m, 6, i, j, p, p', 5, 5
     return both.reshape(*x.shape[:2], 150, 100)
+
+
+# Normal noise in single precision, for experiments: bits of a quick generator, Box and Muller's map
+# as a program.
+
+COSINE, SINE = (
+    [(-1.0) ** i / math.factorial(2 * i + odd) for i in reversed(range(6))] for odd in (0, 1)
+)
+"""Coefficients of the series, highest power first; the first left out is below 2^-28 at pi/4."""
+
+
+def streams(keys: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """For ever, fresh 32-bit words for ``normal`` of ``count`` numbers: (models, 2, pairs), of one
+    stream per key."""
+    pairs = (count + 1) // 2
+    generators = [np.random.SFC64([int(word) for word in key]) for key in keys]
+    while True:
+        words = np.empty((len(keys), pairs), np.uint64)
+        for place, generator in enumerate(generators):
+            words[place] = generator.random_raw(pairs)
+        yield words.view(np.uint32).reshape(len(keys), 2, pairs)
+
+
+def normal(words: jax.Array, count: int) -> jax.Array:
+    """Standard normal numbers (models, count), float32, from words (models, 2, pairs); none lies
+    beyond 6.8.
+
+    The squared radius is -2 log u of 32 bits, the angle one of four quadrants and a place in it of
+    30 bits.
+    """
+    u = (words[:, 0].astype(jnp.float32) + 0.5) * 2.0**-32
+    second = words[:, 1]
+    radius = jnp.sqrt(-2 * jnp.log(u))
+    angle = (second >> 2).astype(jnp.float32) * (2.0**-31 * math.pi) - math.pi / 4
+    square = angle * angle
+    cos = jnp.polyval(jnp.asarray(COSINE, jnp.float32), square)
+    sin = angle * jnp.polyval(jnp.asarray(SINE, jnp.float32), square)
+    radius, turned = jnp.where((second & 1) != 0, -radius, radius), (second & 2) != 0
+    both = jnp.concatenate(
+        (radius * jnp.where(turned, -sin, cos), radius * jnp.where(turned, cos, sin)), axis=1
+    )
+    return both[:, :count]

@@ -1,6 +1,8 @@
-"""What the items ask of the table of theorems."""
+"""What the items ask of the table of theorems, and of the numbers that they put in."""
 
 from __future__ import annotations
+
+import math
 
 import lastiterate as li
 from lastiterate.curves import Curve, LowerBound
@@ -28,3 +30,15 @@ def curve(name: str, run: li.Run) -> Curve:
     if isinstance(found, LowerBound):
         raise InputError(name, "gives a lower bound, not a curve", None)
     return found
+
+
+def positive(name: str, value: float) -> None:
+    """Refuse what is not a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise InputError(name, "must be a finite number > 0", value, "the statement needs it")
+
+
+def whole(name: str, value: int, least: int = 1) -> None:
+    """Refuse anything but an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(name, f"must be an integer >= {least}", value)

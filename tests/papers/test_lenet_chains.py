@@ -12,16 +12,20 @@ from scipy import stats
 
 from lastiterate.audit import fit_networks
 from lastiterate.engine import keys_from_seed
-from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import SHAPES, lenet_logits, lenet_loss
-from lastiterate_papers.lenet_chains import chains, clipped_sums, patches_of
+from lastiterate_papers.langevin_network import (
+    SHAPES,
+    langevin_run,
+    lenet_logits,
+    lenet_loss,
+    with_prior,
+)
+from lastiterate_papers.lenet_chains import chains, clipped_sums, normal, patches_of, streams
 from lastiterate_papers.network_adversary import (
     Effort,
     ImageModel,
     ImageNeighbours,
     attack_network,
 )
-from lastiterate_papers.single_noise import normal, streams
 
 N = 6
 DRAWN = np.random.default_rng(5)

@@ -19,15 +19,21 @@ from lastiterate.audit.statistics import ceiling
 from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
 from lastiterate.engine.network import fit_network, prepare_loop
 from lastiterate.errors import InputError
+from lastiterate_papers.deepfool import fool_all
 from lastiterate_papers.finished_cells import Cells
-from lastiterate_papers.langevin_network import langevin_run, with_prior
-from lastiterate_papers.lenet import convolved, lenet_logits, lenet_loss, lenet_parameters
+from lastiterate_papers.langevin_network import (
+    convolved,
+    langevin_run,
+    lenet_logits,
+    lenet_loss,
+    lenet_parameters,
+    with_prior,
+)
 from lastiterate_papers.network_adversary import (
     Effort,
     ImageModel,
     ImageNeighbours,
     attack_network,
-    fool_all,
     instantiate,
 )
 
