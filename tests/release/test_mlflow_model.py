@@ -102,7 +102,7 @@ def test_metadata_of_a_model_of_persons_name_them(tmp_path: Path) -> None:
     made = onnx.load(model.to_onnx(tmp_path / "m.onnx"))
     texts = {one.key: one.value for one in made.metadata_props}
     assert texts["lastiterate.unit"] == whose
-    (tmp_path / "m.safetensors").write_bytes(to_safetensors(model.save(tmp_path / "model")))
+    (tmp_path / "m.safetensors").write_bytes(to_safetensors(model.files()))
     with safe_open(tmp_path / "m.safetensors", "np") as file:
         assert file.metadata()["unit"] == whose
     assert whose in estimator._repr_mimebundle_()["text/html"]

@@ -63,7 +63,7 @@ def test_every_kind_of_model_verifies(kind: str, tmp_path: Path) -> None:
 
 def test_changes_are_found(tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
-    content = to_safetensors(train("linear").save(tmp_path / "model"))
+    content = to_safetensors(train("linear").files())
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert not li.verify(file).holds
     for changes, said in (
@@ -80,7 +80,7 @@ def test_changes_are_found(tmp_path: Path) -> None:
 
 def test_an_entry_that_stands_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.safetensors"
-    content = to_safetensors(train("linear").save(tmp_path / "model"))
+    content = to_safetensors(train("linear").files())
     (length,) = struct.unpack("<Q", content[:8])
     header = content[8 : 8 + length].decode()
     twice = header.replace('"delta":', '"epsilon":"0.1","delta":', 1).encode()

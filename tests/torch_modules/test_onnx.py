@@ -75,7 +75,7 @@ def test_several_inputs(tmp_path: Path) -> None:
 def test_a_changed_weight_is_found(tmp_path: Path) -> None:
     inputs = torch.randint(0, 7, (N, 3)), torch.randn(N, 2)
     file = train(Two(), inputs).to_onnx(tmp_path / "two.onnx", inputs)
-    made = onnx.load(file)
+    whole, made = file.read_bytes(), onnx.load(file)
     for array in made.graph.initializer:
         if array.name == "last.weight":
             weights = onnx.numpy_helper.to_array(array).copy()
@@ -84,6 +84,10 @@ def test_a_changed_weight_is_found(tmp_path: Path) -> None:
     file.write_bytes(made.SerializeToString())
     checked = li.verify(file)
     assert checked.problems == ("the array last.weight is not the one that was certified",)
+    made = onnx.load_from_string(whole)
+    made.graph.node[0].name += "_"
+    file.write_bytes(made.SerializeToString())
+    assert "hash the metadata state" in li.verify(file).problems[0]
     made.graph.initializer.append(made.graph.initializer[0])
     file.write_bytes(made.SerializeToString())
     assert "two arrays of one name" in li.verify(file).problems[0]

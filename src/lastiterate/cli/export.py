@@ -72,10 +72,11 @@ def export_command(
 ) -> None:
     """Write the release as ONNX, a model card or another form.
 
-    A text goes to standard output, or to --out; onnx and safetensors need a file there, and mlflow,
-    huggingface and sacro the name of a new folder.
+    A text goes to standard output, or to --out; onnx, safetensors, skops and sklearn need a file
+    there, and mlflow, huggingface and sacro the name of a new folder.
     """
-    from lastiterate.report.exports import ALL_FORMATS, MODEL_FORMATS, export_files
+    from lastiterate.release.folder import check_ending
+    from lastiterate.report.exports import ALL_FORMATS, ENDINGS, MODEL_FORMATS, export_files
     from lastiterate.report.subject import read
 
     check_choice("--to", form, ALL_FORMATS)
@@ -98,6 +99,8 @@ def export_command(
         raise InputError("model", "must be certified before it is exported", None)
     if out is None and form in MODEL_FORMATS:
         raise InputError("out", "is needed for a model", None, "name a file or folder with --out")
+    if out is not None:
+        check_ending("out", out, ENDINGS.get(form, ""))
     made = export_files(subject, form, model)
     if len(made) > 1 and out is None:
         raise InputError(
@@ -120,6 +123,10 @@ def export_command(
         interrupts.say(f"{out} is written")
     what = f": {', '.join(made)}" if len(made) > 1 else f" ({_name_format(form)})"
     console.print(f"{out} is written{what}", highlight=False, markup=False, soft_wrap=True)
+    if form in ENDINGS:
+        from lastiterate.estimators.released_estimators import explain_loading
+
+        console.print(explain_loading(out), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command("sign")

@@ -48,7 +48,7 @@ def verify_command(
     Exit code 1 if the certificate or the ledger does not hold, or the page was changed.
     """
     from lastiterate.release.folder import PAGE_DIFFERS
-    from lastiterate.release.loading import verify
+    from lastiterate.release.loading import CARRIERS, verify
 
     checked = verify(path, key=key, chain=chain or ())
     page = _compare_page(path, checked, ledger, audit)
@@ -92,12 +92,10 @@ def verify_command(
             console.print(f"not covered: {what}.", highlight=False, markup=False)
     else:
         what = (
-            "weights, model and certificate agree"
-            if path.is_dir()
-            else "graph, weights, model and certificate agree"
+            "graph, weights, model and certificate agree"
             if path.suffix == ".onnx"
             else "weights, model and certificate agree"
-            if path.suffix == ".safetensors"
+            if path.is_dir() or path.suffix in CARRIERS
             else "the certificate is consistent"
         )
         console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)

@@ -238,39 +238,45 @@ class StoredModel:
         return arrays
 
 
-def write(
-    folder: str | Path,
+def pack_files(
     tensors: dict[str, np.ndarray],
     model: dict[str, Any],
     certificate: Certificate,
     delta: float,
     recorded: dict[str, Any],
-) -> StoredModel:
-    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never
-    replaces another one.
+) -> dict[str, bytes]:
+    """The files of a model folder by name, their list included.
 
     ``recorded``: entries of the certificate that are recorded and not derived.
     """
     from safetensors.numpy import save as pack
 
-    where = free(folder)
     described = json.dumps({"format": FORMAT} | model, indent=2)
     files = {WEIGHTS: pack(tensors), MODEL: described.encode()}
-    hashes = {name: sha256(content) for name, content in files.items()}
-    stated = recorded | {HASHES[name]: digest for name, digest in hashes.items()}
-    text = json.dumps(certificate.to_dict(delta, files=stated), indent=2)
+    stated = recorded | {HASHES[name]: sha256(content) for name, content in files.items()}
+    files[CERTIFICATE] = json.dumps(certificate.to_dict(delta, files=stated), indent=2).encode()
+    return files | {MANIFEST: format_manifest(files)}
+
+
+def write(folder: str | Path, files: dict[str, bytes]) -> StoredModel:
+    """Write a model folder of ``pack_files``, for its owner's eyes; it appears complete or not at
+    all, and never replaces another one."""
+    where = free(folder)
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
     with interrupts.later():
-        _appear(where, files | {CERTIFICATE: text.encode()})
-    return StoredModel(where, json.loads(described), files[WEIGHTS], json.loads(text), hashes, text)
+        _appear(where, files)
+    hashes = {name: sha256(files[name]) for name in HASHES}
+    model, certificate = (json.loads(files[name]) for name in (MODEL, CERTIFICATE))
+    text = files[CERTIFICATE].decode()
+    return StoredModel(where, model, files[WEIGHTS], certificate, hashes, text)
 
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
-    """A folder of these files and their list, on disk, under its name or not at all."""
+    """A folder of these files, on disk, under its name or not at all."""
     draft, held = _lock_draft(where)
     try:
-        for name, content in (files | {MANIFEST: format_manifest(files)}).items():
+        for name, content in files.items():
             with os.fdopen(
                 os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
             ) as file:
@@ -370,6 +376,15 @@ def free(
     return where
 
 
+def check_ending(argument: str, path: Path, ending: str) -> Path:
+    """The path of a new file; refused without the ``ending`` by which ``verify`` knows it."""
+    if ending and path.suffix != ending:
+        raise InputError(
+            argument, f"must end in {ending}", str(path), f"name it {path.stem or 'model'}{ending}"
+        )
+    return path
+
+
 def read(folder: str | Path) -> StoredModel:
     """The three files of a model folder; ``InputError`` for what is missing or no JSON of one
     meaning."""
@@ -383,24 +398,32 @@ def read(folder: str | Path) -> StoredModel:
             str(path),
             "train again: the next run with the same name removes it",
         )
-    for name in (WEIGHTS, MODEL, CERTIFICATE):
+    return parse(read_files(path), path)
+
+
+def read_files(folder: str | Path) -> dict[str, bytes]:
+    """The bytes of the three files of a model folder, by name."""
+    path = Path(folder)
+    for name in FILES:
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")
-    text = serialization.content(path / MODEL, MODEL)
-    model = serialization.loads(text, MODEL)
+    files = {name: serialization.content(path / name, name) for name in (MODEL, CERTIFICATE)}
+    return files | {WEIGHTS: _weights(path / WEIGHTS)}
+
+
+def parse(files: Mapping[str, bytes], path: Path | None = None) -> StoredModel:
+    """A released model of the bytes of its files; ``path``: of their folder, where they have one."""
+    model = serialization.loads(files[MODEL], MODEL)
     if not serialization.is_object(model):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") != FORMAT:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
-    written, weights = (
-        serialization.content(path / CERTIFICATE, CERTIFICATE),
-        _weights(path / WEIGHTS),
-    )
-    certificate = serialization.loads(written, CERTIFICATE)
+    certificate = serialization.loads(files[CERTIFICATE], CERTIFICATE)
     if not serialization.is_object(certificate):
         raise InputError(CERTIFICATE, "must be a JSON object", type(certificate).__name__)
-    hashes = {WEIGHTS: sha256(weights), MODEL: sha256(text)}
-    return StoredModel(path, model, weights, certificate, hashes, written.decode())
+    hashes = {name: sha256(files[name]) for name in HASHES}
+    text = files[CERTIFICATE].decode()
+    return StoredModel(path or Path(), model, files[WEIGHTS], certificate, hashes, text)
 
 
 def state_privacy(certificate: Mapping[str, Any]) -> dict[str, str]:

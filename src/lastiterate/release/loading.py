@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 MLMODEL = "MLmodel"
 """The file of an MLflow model that describes it."""
+CARRIERS = {
+    ".onnx": ("lastiterate.release.onnx_model", "verify_onnx"),
+    ".safetensors": ("lastiterate.release.safetensors_model", "verify_safetensors"),
+    ".skops": ("lastiterate.estimators.released_estimators", "verify_skops"),
+    ".joblib": ("lastiterate.estimators.released_estimators", "verify_joblib"),
+}
+"""Endings of files that carry a release: the module that knows them, and its function that
+verifies one."""
 
 
 def load(folder: str | Path, like: object = None) -> ReleasedModel:
@@ -66,7 +74,15 @@ def load(folder: str | Path, like: object = None) -> ReleasedModel:
     >>> bool((loaded.predict(x) == model.predict(x)).all())
     True
     """
-    stored = folders.read(folder)
+    return _load(folders.read(folder), like)
+
+
+def load_files(files: Mapping[str, bytes], like: object = None) -> ReleasedModel:
+    """``load`` of the three files of a folder, by name."""
+    return _load(folders.parse(files), like)
+
+
+def _load(stored: folders.StoredModel, like: object) -> ReleasedModel:
     kind, damage = kind_of(stored.model, stored.certificate), stored.damage()
     if damage:
         raise InputError(
@@ -91,8 +107,8 @@ def verify(
     Parameters
     ----------
     path : path
-        Model folder, an ONNX or safetensors file or an MLflow model that ``lastiterate export``
-        wrote, or a single certificate; for the latter no model is read.
+        Model folder, an ONNX, safetensors, skops or joblib file or an MLflow model that
+        ``lastiterate export`` wrote, or a single certificate; for the latter no model is read.
     key : path, optional
         Public key that must have signed the folder.
     chain : iterable of path, default ()
@@ -136,10 +152,9 @@ def verify(
     """
     chain = tuple(chain)
     place = folders.to_path(path, "path")
-    if place.suffix == ".onnx" and place.is_file() and key is None and not chain:
-        return import_module("lastiterate.release.onnx_model").verify_onnx(place)
-    if place.suffix == ".safetensors" and place.is_file() and key is None and not chain:
-        return import_module("lastiterate.release.safetensors_model").verify_safetensors(place)
+    if place.suffix in CARRIERS and place.is_file() and key is None and not chain:
+        module, function = CARRIERS[place.suffix]
+        return getattr(import_module(module), function)(place)
     if (place / MLMODEL).is_file():
         if key is not None or chain:
             raise InputError(
@@ -170,21 +185,48 @@ def verify_folder(
     page: bool = True,
 ) -> CheckResult:
     """Verify a model folder; ``page``: whether its page must be the one that its list has."""
+    stored = folders.read(place)
+    checked = _check_certificate(stored)
+    signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
+    changed, uncovered = folders.compare_files(place)
+    if not page:
+        changed = tuple(problem for problem in changed if problem != folders.PAGE_DIFFERS)
+    problems = (*signed, *stored.damage(), *checked.problems, *changed)
+    return _check_model(stored, replace(checked, unsigned=tuple(signed)), problems, uncovered)
+
+
+def verify_files(files: Mapping[str, bytes]) -> CheckResult:
+    """Verify the three files of a release that another file carries."""
+    stored = folders.parse(files)
+    checked = _check_certificate(stored)
+    return _check_model(stored, checked, (*stored.damage(), *checked.problems))
+
+
+def _check_certificate(stored: folders.StoredModel) -> CheckResult:
+    """Compare the certificate with what follows from its subject.
+
+    Errors: files of other forms, and of a plug-in that is not allowed.
+    """
     from lastiterate.accounting.certificate import Certificate
 
-    stored = folders.read(place)
     _check_schemas(stored.certificate, stored.model)
-    kind = kind_of(stored.model, stored.certificate)
+    kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     for text in checked.plugins:
         if text.startswith(plugins.KINDS["features"]) and not plugins.are_allowed():
             raise plugins.refuse_unchecked(text)
-    signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
-    changed, uncovered = folders.compare_files(place)
+    return checked
+
+
+def _check_model(
+    stored: folders.StoredModel,
+    checked: CheckResult,
+    problems: Iterable[str],
+    uncovered: tuple[str, ...] = (),
+) -> CheckResult:
+    """The result with all ``problems``, and whether the files make a model where there are none."""
+    kind, problems = kind_of(stored.model, stored.certificate), dict.fromkeys(problems)
     uncovered = (*checked.uncovered, *uncovered)
-    if not page:
-        changed = tuple(problem for problem in changed if problem != folders.PAGE_DIFFERS)
-    problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))
         if (library := kind.find_missing_library()) is not None:
@@ -192,7 +234,7 @@ def verify_folder(
                 *uncovered,
                 f"whether the weights make a model, for {library} is not installed",
             )
-    return replace(checked, problems=tuple(problems), uncovered=uncovered, unsigned=tuple(signed))
+    return replace(checked, problems=tuple(problems), uncovered=uncovered)
 
 
 def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:

@@ -90,26 +90,24 @@ def describe_for_mlflow(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def to_mlflow(folder: str | Path) -> dict[str, bytes]:
-    """Return the files of an MLflow model that predicts as the linear model of a folder does, and
+def to_mlflow(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files of an MLflow model that predicts as the linear model of a release does, and
     holds it; by path within the new folder.
 
     Errors: models of other kinds.
     """
-    described = describe_for_mlflow(folder)
+    _check_library()
     import mlflow.pyfunc  # pyright: ignore
 
     with tempfile.TemporaryDirectory() as parent:
         copied, where = Path(parent, DATA), Path(parent, "made")
         copied.mkdir()
-        files = {name: Path(folder, name).read_bytes() for name in folders.FILES}
+        files = {name: files[name] for name in folders.FILES}
         for name, content in (files | {folders.MANIFEST: folders.format_manifest(files)}).items():
             (copied / name).write_bytes(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about integers, of which the signature has none
-            cast(Any, mlflow).pyfunc.save_model(
-                str(where), **described | {"data_path": str(copied)}
-            )
+            cast(Any, mlflow).pyfunc.save_model(str(where), **describe_for_mlflow(copied))
         names = sorted(path for path in where.rglob("*") if path.is_file())
         return {path.relative_to(where).as_posix(): path.read_bytes() for path in names}
 

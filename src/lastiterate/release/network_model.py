@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -367,10 +366,8 @@ class FittedNetwork(ReleasedModel):
             ) from None
         finally:
             jax.config.update(limit, before)
-        with tempfile.TemporaryDirectory() as parent:
-            stored = self.save(Path(parent, "model"))
-            files = {name: (stored / name).read_bytes() for name in FILES}
-        files[FORWARD] = bytes(made.serialize())
+        made_of = self.files()
+        files = {name: made_of[name] for name in FILES} | {FORWARD: bytes(made.serialize())}
         write_folder(where, files | {MANIFEST: format_manifest(files)})
         return where
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -136,16 +135,16 @@ def build_model(model: FittedLinear) -> ModelProto:
     )
 
 
-def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes:
-    """Return an ONNX file that predicts as the linear model of a folder does, and carries it.
+def to_onnx(files: Mapping[str, bytes], notes: Mapping[str, str] | None = None) -> bytes:
+    """Return an ONNX file that predicts as the linear model of a release does, and carries it.
 
-    Its metadata hold the three files of the folder, epsilon, delta, neighbours and unit;
+    Its metadata hold the three files of the release, epsilon, delta, neighbours and unit;
     ``notes``: more texts by name. ``lastiterate verify`` reads them.
 
     Errors: models of other kinds, and those whose features ONNX cannot calculate (hashed words).
     """
     check_library()
-    model = loading.load(folder)
+    model = loading.load_files(files)
     if not isinstance(model, FittedLinear):
         raise InputError(
             "model",
@@ -154,23 +153,23 @@ def to_onnx(folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes
             "in Python a PyTorch module has to_onnx(FILE, x), x being public records, and a JAX "
             "network to_stablehlo(FOLDER, x, forward)",
         )
-    return seal(build_model(model), folder, notes)
+    return seal(build_model(model), files, notes)
 
 
-def seal(made: ModelProto, folder: str | Path, notes: Mapping[str, str] | None = None) -> bytes:
-    """Put the release of a folder into the metadata of an ONNX model, and return the file."""
+def seal(
+    made: ModelProto, files: Mapping[str, bytes], notes: Mapping[str, str] | None = None
+) -> bytes:
+    """Put a release into the metadata of an ONNX model, and return the file."""
     from onnx import checker, helper  # pyright: ignore
 
-    files = {
-        name: limits.content(Path(folder, name), name, limits.FOLDER) for name in folders.FILES
-    }
     texts = _facts(files) | {
         folders.WEIGHTS: base64.b64encode(files[folders.WEIGHTS]).decode(),
         folders.MODEL: files[folders.MODEL].decode(),
         folders.CERTIFICATE: files[folders.CERTIFICATE].decode(),
     }
-    if Path(folder, folders.MANIFEST).is_file():
-        texts["manifest_sha256"] = folders.sha256(Path(folder, folders.MANIFEST).read_bytes())
+    if folders.MANIFEST in files:
+        texts["manifest_sha256"] = folders.sha256(files[folders.MANIFEST])
+    texts["graph_sha256"] = _hash_graph(made)
     texts |= dict(notes or {})
     helper.set_model_props(made, {PREFIX + name: text for name, text in texts.items()})
     checker.check_model(made)  # pyright: ignore[reportUnknownMemberType]
@@ -181,6 +180,16 @@ def _facts(files: Mapping[str, bytes]) -> dict[str, str]:
     """What the certificate says, for programs that read a model's metadata alone."""
     text = files[folders.CERTIFICATE]
     return folders.state_privacy(serialization.loads(text, folders.CERTIFICATE))
+
+
+def _hash_graph(model: ModelProto) -> str:
+    """The hash of the file without its metadata, by which a changed graph is found."""
+    from onnx import ModelProto  # pyright: ignore
+
+    bare = ModelProto()
+    bare.CopyFrom(model)
+    bare.ClearField("metadata_props")
+    return folders.sha256(_content(bare))
 
 
 def verify_onnx(path: Path) -> CheckResult:
@@ -206,15 +215,12 @@ def verify_onnx(path: Path) -> CheckResult:
             str(path),
             "lastiterate export MODEL_DIR --to onnx writes one",
         ) from None
-    with tempfile.TemporaryDirectory() as parent:
-        for name, content in (files | {folders.MANIFEST: folders.format_manifest(files)}).items():
-            Path(parent, name).write_bytes(content)
-        checked = loading.verify_folder(Path(parent))
-        if not checked.holds:
-            return checked
-        stored = folders.read(parent)
-        linear = kind_of(stored.model, stored.certificate) is LINEAR
-        model = loading.load(parent) if linear else None
+    checked = loading.verify_files(files)
+    if not checked.holds:
+        return checked
+    stored = folders.parse(files)
+    linear = kind_of(stored.model, stored.certificate) is LINEAR
+    model = loading.load_files(files) if linear else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
         for name, text in _facts(files).items()
@@ -222,14 +228,17 @@ def verify_onnx(path: Path) -> CheckResult:
     ]
     if len(dict(entries)) < len(entries):  # readers differ in which of the two they show
         problems.append("the metadata have two entries of one name")
+    graph = _hash_graph(found)
     if isinstance(model, FittedLinear):
         problems += _compare_graph(found, model)
         uncovered = list(checked.uncovered)
     else:
         problems += _compare_weights(found, stored.tensors())
         uncovered = [*checked.uncovered, NODES]
+    if not problems and texts.get("graph_sha256", graph) != graph:
+        problems.append("the graph is not the one whose hash the metadata state")
     strange = {key for key, _ in entries if not key.startswith(PREFIX)}
-    notes = sorted(set(texts) - set(files) - set(_facts(files)) | strange)
+    notes = sorted(set(texts) - set(files) - {*_facts(files), "graph_sha256"} | strange)
     uncovered += [f"the metadata's {' and '.join(notes)}"] if notes else []
     return replace(checked, problems=tuple(problems), uncovered=tuple(uncovered))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,13 +89,8 @@ class ReleasedModel(ABC):
         """Write a folder that ``load`` and ``lastiterate verify`` read; it must not exist yet."""
         return self.store(folder).path
 
-    def store(self, folder: str | Path) -> folders.StoredModel:
-        """``save``, and what was written."""
-        folders.free(
-            folder,
-            remedy="the model is still in this process: save it under another name; "
-            "train(..., out=) looks before it trains",
-        )
+    def files(self) -> dict[str, bytes]:
+        """The files of the folder that ``save`` writes, by name."""
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()
         model = (
@@ -108,8 +102,18 @@ class ReleasedModel(ABC):
             "software": record_provenance(EXACT if self.exact else self.generator)
         }
         recorded |= {} if self.statement is None else {"word": check_statement(self.statement)}
+        return folders.pack_files(tensors, model, self.certificate, self.delta, recorded)
+
+    def store(self, folder: str | Path) -> folders.StoredModel:
+        """``save``, and what was written."""
+        folders.free(
+            folder,
+            remedy="the model is still in this process: save it under another name; "
+            "train(..., out=) looks before it trains",
+        )
+        files = self.files()
         try:
-            return folders.write(folder, tensors, model, self.certificate, self.delta, recorded)
+            return folders.write(folder, files)
         except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
             raise InputError(
                 "folder",
@@ -124,12 +128,46 @@ class ReleasedModel(ABC):
         ``lastiterate.verify`` reads it. Errors: a file that exists, models that are not linear, and
         features that ONNX cannot calculate (hashed words).
         """
-        make = import_module("lastiterate.release.onnx_model").to_onnx
-        where = folders.to_path(file, "file")
+        return self._write(file, "", "lastiterate.release.onnx_model", "to_onnx")
+
+    def to_safetensors(self, file: str | Path) -> Path:
+        """Write the weights as one safetensors file that carries the release in its metadata.
+
+        ``lastiterate.verify`` reads it. Errors: a file that exists, and one without the ending
+        .safetensors.
+        """
+        return self._write(
+            file, ".safetensors", "lastiterate.release.safetensors_model", "to_safetensors"
+        )
+
+    def to_skops(self, file: str | Path) -> Path:
+        """Write an estimator of scikit-learn that predicts as the model does, as a skops file that
+        carries the release.
+
+        ``skops.io.load(file, trusted=lastiterate.estimators.list_trusted_types())`` reads it, and
+        ``lastiterate.verify``. Errors: a file that exists, one without the ending .skops, and
+        networks and modules, whose forward pass is the caller's code.
+        """
+        return self._write(file, ".skops", "lastiterate.estimators.released_estimators", "to_skops")
+
+    def to_sklearn(self, file: str | Path) -> Path:
+        """Write an estimator of scikit-learn that predicts as the model does, as a joblib file that
+        carries the release.
+
+        ``joblib.load`` reads it, which executes whatever a file says: ``lastiterate.verify`` says
+        before that, without loading it, whether it is of this library alone. Errors: a file that
+        exists, one without the ending .joblib, and networks and modules.
+        """
+        return self._write(
+            file, ".joblib", "lastiterate.estimators.released_estimators", "to_joblib"
+        )
+
+    def _write(self, file: str | Path, ending: str, module: str, function: str) -> Path:
+        """Write the file that a function of a module makes of the release."""
+        where = folders.check_ending("file", folders.to_path(file, "file"), ending)
         if is_taken(where):
             raise InputError("file", "must not exist yet", str(where), "choose another name")
-        with tempfile.TemporaryDirectory() as parent:
-            content = make(self.save(Path(parent, "model")))
+        content = getattr(import_module(module), function)(self.files())
         write_file(where, content, new=True, mode=SHARED)
         return where
 
@@ -141,9 +179,7 @@ class ReleasedModel(ABC):
         """
         make = import_module("lastiterate.release.mlflow_model").to_mlflow
         where = folders.free(folder)
-        with tempfile.TemporaryDirectory() as parent:
-            files = make(self.save(Path(parent, "model")))
-        write_folder(where, files)
+        write_folder(where, make(self.files()))
         return where
 
     def log_to_mlflow(self, name: str, **options: Any) -> Any:
@@ -166,17 +202,11 @@ class SelfContainedModel(ReleasedModel):
 
     def __getstate__(self) -> dict[str, Any]:
         """The files of its folder: a pickle or a skops file holds those, and no code."""
-        with tempfile.TemporaryDirectory() as parent:
-            where = self.save(Path(parent, "model"))
-            return {"files": {file.name: file.read_bytes() for file in sorted(where.iterdir())}}
+        return {"files": dict(sorted(self.files().items()))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read the files again, which refuses what does not fit its certificate."""
-        load = import_module("lastiterate.release.loading").load
-        with tempfile.TemporaryDirectory() as parent:
-            for name in folders.FILES:
-                Path(parent, name).write_bytes(state["files"][name])
-            loaded = load(parent)
+        loaded = import_module("lastiterate.release.loading").load_files(state["files"])
         if type(loaded) is not type(self):
             raise InputError("model", f"must be a {self.kind} one", loaded.kind)
         vars(self).update(vars(loaded))

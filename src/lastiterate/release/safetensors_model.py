@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from lastiterate.run import serialization
 ENTRIES = (folders.MODEL, folders.CERTIFICATE)
 
 
-def to_safetensors(folder: str | Path) -> bytes:
-    """Return the weights of a folder with model, certificate and privacy as the file's metadata."""
+def to_safetensors(files: Mapping[str, bytes]) -> bytes:
+    """Return the weights of a release with model, certificate and privacy as the file's metadata."""
     from safetensors.numpy import save
 
-    stored = folders.read(folder)
-    texts = {name: Path(folder, name).read_text(encoding="utf-8") for name in ENTRIES}
+    stored = folders.parse(files)
+    texts = {name: files[name].decode() for name in ENTRIES}
     return save(stored.tensors(), texts | folders.state_privacy(stored.certificate))
 
 
@@ -43,10 +43,7 @@ def verify_safetensors(path: Path) -> CheckResult:
             str(path),
             "lastiterate export MODEL_DIR --to safetensors writes one",
         ) from None
-    with tempfile.TemporaryDirectory() as parent:
-        for name, text in (files | {folders.MANIFEST: folders.format_manifest(files)}).items():
-            Path(parent, name).write_bytes(text)
-        checked = loading.verify_folder(Path(parent))
+    checked = loading.verify_files(files)
     if not checked.holds:
         return checked
     certificate = serialization.loads(files[folders.CERTIFICATE], folders.CERTIFICATE)

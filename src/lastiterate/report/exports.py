@@ -24,6 +24,7 @@ from lastiterate.release.folder import (
     PAGE,
     WEIGHTS,
     format_manifest,
+    read_files,
 )
 from lastiterate.report.figures import effects_as_markdown
 from lastiterate.report.guarantee_section import describe_typed_facts
@@ -466,7 +467,8 @@ def onnx_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """The model for other runtimes, its release and its card within."""
     from lastiterate.release.onnx_model import to_onnx
 
-    return {"model.onnx": to_onnx(folder, {"model_card": model_card(subject)["README.md"]})}
+    files = read_files(folder) | {MANIFEST: (folder / MANIFEST).read_bytes()}
+    return {"model.onnx": to_onnx(files, {"model_card": model_card(subject)["README.md"]})}
 
 
 def hub_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
@@ -481,14 +483,28 @@ def mlflow_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """A folder for MLflow: a python function with signature and example, the release within."""
     from lastiterate.release.mlflow_model import to_mlflow
 
-    return to_mlflow(folder)
+    return to_mlflow(read_files(folder))
 
 
 def safetensors_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """The weights as one safetensors file, the release in its metadata; for every kind of model."""
     from lastiterate.release.safetensors_model import to_safetensors
 
-    return {"model.safetensors": to_safetensors(folder)}
+    return {"model.safetensors": to_safetensors(read_files(folder))}
+
+
+def skops_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
+    """An estimator of scikit-learn as a skops file, which holds the release."""
+    from lastiterate.estimators.released_estimators import to_skops
+
+    return {"model.skops": to_skops(read_files(folder))}
+
+
+def joblib_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
+    """An estimator of scikit-learn as a joblib file, which holds the release."""
+    from lastiterate.estimators.released_estimators import to_joblib
+
+    return {"model.joblib": to_joblib(read_files(folder))}
 
 
 MODEL_FORMATS: dict[str, Callable[[ReportSource, Path], dict[str, bytes]]] = {
@@ -496,8 +512,12 @@ MODEL_FORMATS: dict[str, Callable[[ReportSource, Path], dict[str, bytes]]] = {
     "mlflow": mlflow_folder,
     "huggingface": hub_folder,
     "safetensors": safetensors_file,
+    "skops": skops_file,
+    "sklearn": joblib_file,
 }
 """Formats that hold the model itself."""
+ENDINGS = {"skops": ".skops", "sklearn": ".joblib"}
+"""Of files that are verified by their ending."""
 ALL_FORMATS = {**FORMATS, **MODEL_FORMATS}
 
 

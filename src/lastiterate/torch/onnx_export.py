@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -55,9 +54,7 @@ def write_onnx(
         raise InputError(
             "model", "must be one whose weights PyTorch writes as they are", missing[0]
         )
-    with tempfile.TemporaryDirectory() as parent:
-        content = onnx_model.seal(made, model.save(Path(parent, "model")))
-    write_file(where, content, new=True, mode=SHARED)
+    write_file(where, onnx_model.seal(made, model.files()), new=True, mode=SHARED)
     return where
 
 
