@@ -93,9 +93,11 @@ def test_no_block_of_six_lines_occurs_in_both():
 def test_it_is_short():
     """Lines that are neither blank nor comment nor docstring, as ruff format lays them."""
     lines = {path.name: len(code_lines(path)) for path in FILES}
-    assert len(FILES) <= 12
-    # 2,000 for the bounds, and what it takes to derive the unit and to name what is not compared
-    assert sum(lines.values()) < 2045
+    assert len(FILES) <= 13
+    # 2,035 for the bounds, the unit and the words on what is not compared
+    assert sum(lines.values()) - lines["exports.py"] <= 2035
+    # and what reads releases in files of other programs, with protobuf's, zip's and pickle's forms
+    assert lines["exports.py"] <= 110
     assert sum(lines[name] for name in AUTOMATIC) <= 1200
 
 

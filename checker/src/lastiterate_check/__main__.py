@@ -1,4 +1,4 @@
-"""The command line: lastiterate-check MODEL_DIR|certificate.json|ledger [--delta D] [--json]."""
+"""The command line: lastiterate-check FILE_OR_FOLDER [--delta D] [--json]."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import sys
 from pathlib import Path
 
 from lastiterate_check import check
+from lastiterate_check.exports import read_release
 from lastiterate_check.run import BadInput
 
 EXIT = {check.HOLDS: 0, check.REFUTED: 1, check.NOT_COVERED: 3}
 
 
 def check_path(path: Path, delta: float | None) -> check.Report:
-    """Check a model's folder, a certificate, or a ledger: a file that begins as databases do."""
+    """Check a release in a folder or another file, a certificate, or a ledger, which begins as
+    databases do."""
     if delta is not None and not 0 < delta < 1:
         raise BadInput("--delta: must lie in (0, 1)")
     if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
         return check.check_ledger(path)
-    stored, lines = check.read_folder(path) if path.is_dir() else (check.read(path), [])
+    stored, lines = read_release(path)
     report = check.check(stored, delta)
     report.lines[:0] = lines
     return report
@@ -28,7 +30,9 @@ def check_path(path: Path, delta: float | None) -> check.Report:
 def main(arguments: list[str] | None = None) -> int:
     """Check one file or folder; 0 holds, 1 refuted, 2 bad input, 3 not covered."""
     parser = argparse.ArgumentParser(prog="lastiterate-check", description=__doc__)
-    parser.add_argument("path", type=Path, help="a model's folder, a certificate.json, or a ledger")
+    parser.add_argument(
+        "path", type=Path, help="a model's folder, an export of it, a certificate.json, or a ledger"
+    )
     parser.add_argument("--delta", type=float, help="state epsilon at this delta, too")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     given = parser.parse_args(arguments)

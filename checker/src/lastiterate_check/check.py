@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +69,23 @@ def parse(text: str, name: str, largest: float = sys.float_info.max) -> Any:
         if depth > DEEPEST:
             raise BadInput(f"{name}: is nested deeper than {DEEPEST} levels")
 
-    def once(pairs: list[tuple[str, Any]]) -> Body:
-        if len(dict(pairs)) < len(pairs):
-            raise BadInput(f"{name}: has a key twice")
-        return dict(pairs)
-
     def finite(word: str) -> float:
         if not abs(float(word)) <= largest:
             raise BadInput(f"{name}: has {word}, which is no finite number")
         return float(word)
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+        pairs = partial(once, name)
+        return json.loads(text, object_pairs_hook=pairs, parse_float=finite, parse_constant=finite)
     except ValueError:
         raise BadInput(f"{name}: is no JSON") from None
+
+
+def once(name: str, pairs: list[tuple[str, Any]]) -> Body:
+    """A dictionary; a key that stands twice is refused, of which readers show different ones."""
+    if len(dict(pairs)) < len(pairs):
+        raise BadInput(f"{name}: has a key twice")
+    return dict(pairs)
 
 
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}

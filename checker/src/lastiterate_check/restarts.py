@@ -349,10 +349,8 @@ def drawn_subset(rate: float, z: float, replaced: bool) -> Pair:
     def cells(h: float) -> Cells:
         other = sampled(rate, z)(h)
         cut = -other.first
-        down_p, down_q = (
-            other.p[cut:],
-            other.q[cut:],
-        )  # cells 0, 1, ... of the pair that is looked at backwards
+        # cells 0, 1, ... of the pair that is looked at backwards
+        down_p, down_q = other.p[cut:], other.q[cut:]
         if replaced:
             up_p, up_q = down_p, down_q
         else:
@@ -370,28 +368,21 @@ def _removed(rate: float, m: float, h: float, at_zero: float) -> tuple[Array, Ar
     top = math.log(rate) + 2 * m * (2 * m + REACH) - 2 * m * m - math.log1p(-rate)
     count = max(1, math.ceil(max(top, m * (3 * m / 2 + REACH)) / h)) + 1
     gamma = np.exp(np.minimum(np.arange(count + 1) * h, 600.0))
-    a, b, c = (
-        rate * math.exp(-2 * m * m),
-        gamma * rate * math.exp(-m * m / 2),
-        (gamma - 1) * (1 - rate),
-    )
-    edge = (
-        np.log((b + np.sqrt(b * b + 4 * a * c)) / (2 * a)) / m
-    )  # the larger root of a y^2 - b y - c, y = e^(m x)
+    a, b = rate * math.exp(-2 * m * m), gamma * rate * math.exp(-m * m / 2)
+    c = (gamma - 1) * (1 - rate)
+    # the larger root of a y^2 - b y - c, y = e^(m x)
+    edge = np.log((b + np.sqrt(b * b + 4 * a * c)) / (2 * a)) / m
     low, high = float(edge[0]), float(edge[0]) + 40.0
 
     def difference(x: float) -> float:
         return rate * float(between(np.array([x - 2 * m]), np.array([x - m]))[0])
 
-    for _ in range(
-        100
-    ):  # the tangent point, from below: what lies above it is then no less than at_zero
+    # the tangent point, from below: what lies above it is then no less than at_zero
+    for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if difference(middle) >= at_zero else (low, middle)
     edge = np.maximum(edge, low)
     edge[-1] = math.inf
     common = between(edge[:-1], edge[1:])
-    return (
-        rate * between(edge[:-1] - 2 * m, edge[1:] - 2 * m) + (1 - rate) * common,
-        rate * between(edge[:-1] - m, edge[1:] - m) + (1 - rate) * common,
-    )
+    p, q = (rate * between(edge[:-1] - k * m, edge[1:] - k * m) for k in (2, 1))
+    return p + (1 - rate) * common, q + (1 - rate) * common
