@@ -269,6 +269,34 @@ def test_a_basis_is_made_once_and_again_where_its_file_is_damaged(cache, monkeyp
     assert read_basis(path, other) is None and read_basis(path, recipe) is not None
 
 
+def test_a_basis_that_takes_long_says_so_once_and_no_more_than_sizes(cache, monkeypatch, capfd):
+    """On standard error; neither a small one nor one that lies in the cache says anything."""
+    made = []
+    monkeypatch.setattr(patches, "make_basis", lambda recipe: made.append(recipe) or KEPT)
+    monkeypatch.setattr(patches, "read_basis", lambda path, recipe: KEPT if made else None)
+    basis_of(Patches().recipe((32, 32, 3)))
+    out, said = capfd.readouterr()
+    assert out == "" and said == (
+        "patches: making filters and axes for images of 32 x 32 x 3, once for all runs; this takes up "
+        "to a few minutes\n"
+    )
+    basis_of(Patches().recipe((32, 32, 1)))
+    assert len(made) == 1 and capfd.readouterr() == ("", "")
+    made.clear()
+    basis_of(SMALL.recipe((32, 32, 3)))
+    assert len(made) == 1 and capfd.readouterr() == ("", "")
+
+
+def test_a_basis_without_a_home_says_so_too(monkeypatch, capfd):
+    def nowhere() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(patches, "cache_folder", nowhere)
+    monkeypatch.setattr(patches, "make_basis", lambda recipe: KEPT)
+    patches.basis_of.__wrapped__(Patches().recipe((32, 32, 3)))
+    assert "32 x 32 x 3" in capfd.readouterr().err
+
+
 def test_a_cache_that_cannot_be_written_costs_time_only(cache):
     cache.parent.write_text("a file where the folder would be")
     assert basis_of(SMALL.recipe((8, 8))).axes.shape == (96, 96)
@@ -283,6 +311,7 @@ def test_the_cache_lies_where_the_system_says(monkeypatch, tmp_path):
     assert patches.cache_folder() == tmp_path / "local" / "lastiterate"
 
 
+KEPT = Basis(*(np.zeros(1, np.float32) for _ in range(4)))
 PICTURE: list[int] = [100, 162, 143, 83, 103, 143, 24, 64, 0, 183, 180, 158]
 GOLDEN: list[float] = [
     0.045762,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import sys
 import zipfile
@@ -65,6 +66,8 @@ SMALLEST, LARGEST = 8, 96
 """Pixels of a side, after large images are averaged down."""
 CHUNK = 32
 """Images that a thread maps before it asks for more."""
+SLOW = 2e10
+"""Products of a basis from which on it takes seconds, so that a line says so."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,12 @@ class Recipe:
         """Synthetic pictures that the axes are found on: more than axes, whatever the size."""
         wanted = max(PICTURES * min(1.0, SIDE**2 / (self.height * self.width)), 2 * self.axes)
         return max(FEWEST, round(min(wanted, 2 * self.responses)))
+
+    @property
+    def products(self) -> int:
+        """Multiplications of the responses that a basis is found from."""
+        numbers = self.patch**2 * self.channels * self.filters * (1 + self.mirrored)
+        return self.pictures * math.prod(self.positions) * numbers
 
     def text(self) -> str:
         """A line that names the basis."""
@@ -243,9 +252,11 @@ def basis_of(recipe: Recipe) -> Basis:
     try:
         path = cache_folder() / name
     except RuntimeError:  # nobody's home
+        _announce(recipe)
         return make_basis(recipe)
     found = read_basis(path, recipe)
     if found is None:
+        _announce(recipe)
         found = make_basis(recipe)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, recipe=np.array(recipe.text()), **vars(found))
@@ -253,6 +264,18 @@ def basis_of(recipe: Recipe) -> Basis:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, content.getvalue())
     return found
+
+
+def _announce(recipe: Recipe) -> None:
+    """Say on standard error what takes long: nothing but sizes."""
+    if recipe.products >= SLOW:
+        shape = f"{recipe.height} x {recipe.width} x {recipe.channels}"
+        print(
+            f"patches: making filters and axes for images of {shape}, once for all runs; this takes "
+            "up to a few minutes",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def read_basis(path: Path, recipe: Recipe) -> Basis | None:
