@@ -5,6 +5,7 @@ import copy
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import torch.nn.functional as functional
 
@@ -124,6 +125,15 @@ def test_what_was_adapted_changed_and_the_model_answers(make, records, tmp_path)
     again = li.load(model.save(tmp_path / "m"), like=first)
     np.testing.assert_array_equal(again.predict(records)["logits"], found["logits"])
     assert set(peft.get_peft_model_state_dict(model.module)), "what peft saves is there"
+    file = model.to_safetensors(tmp_path / "m.safetensors")
+    fresh = make()
+    fresh.load_state_dict(safetensors.torch.load_file(file), strict=False)  # without this library
+    with torch.no_grad():
+        logits = fresh(**{name: torch.from_numpy(part) for name, part in records.items()}).logits
+    np.testing.assert_allclose(logits.numpy(), found["logits"], atol=1e-5)
+    assert li.verify(file).holds
+    with pytest.raises(InputError, match="forward pass of networks and modules is your code"):
+        model.to_skops(tmp_path / "m.skops")
 
 
 def test_all_parameters_of_a_tied_model_and_authors_of_several_texts():

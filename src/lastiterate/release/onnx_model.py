@@ -18,7 +18,7 @@ from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
 from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.model_kinds import LINEAR, kind_of
+from lastiterate.release.model_kinds import LINEAR, SELECTED, UNLEARNED, kind_of
 from lastiterate.release.onnx_graph import (
     BATCH,
     BOOL,
@@ -219,8 +219,8 @@ def verify_onnx(path: Path) -> CheckResult:
     if not checked.holds:
         return checked
     stored = folders.parse(files)
-    linear = kind_of(stored.model, stored.certificate) is LINEAR
-    model = loading.load_files(files) if linear else None
+    kind = kind_of(stored.model, stored.certificate)
+    model = loading.load_files(files) if kind in (LINEAR, SELECTED, UNLEARNED) else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
         for name, text in _facts(files).items()
