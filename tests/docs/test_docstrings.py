@@ -19,7 +19,8 @@ from lastiterate.features import SchemaTransformer
 from lastiterate.ledger import Ledger
 
 LIMITS = tomllib.loads(Path(__file__).with_name("style_counts.toml").read_text("utf-8"))
-PACKAGES = ("", ".audit", ".bayes", ".estimators", ".features", ".ledger", ".testing", ".torch")
+PACKAGES = ("", ".audit", ".bayes", ".estimators", ".features", ".jax", ".ledger", ".testing")
+PACKAGES += (".torch",)
 CODES = {code for code in ERROR_MSGS if code[:2] in ("GL", "SS", "PR", "RT", "EX")}
 CODES -= {"GL01", "GL02"}  # summaries begin on the line of the quotes, and may end there
 METHODS_OF = (

@@ -39,7 +39,8 @@ IRREGULAR = {
 }
 IRREGULAR |= {*["found", "chosen", "known", "built", "laid", "left", "looked", "met", "seen"]}
 VERBS = {*["seed", "need", "feed", "embed", "exceed", "proceed", "speed", "bring", "string"]}
-PACKAGES = ("", ".audit", ".bayes", ".estimators", ".features", ".ledger", ".testing", ".torch")
+PACKAGES = ("", ".audit", ".bayes", ".estimators", ".features", ".jax", ".ledger", ".testing")
+PACKAGES += (".torch",)
 
 
 def is_participle(name):

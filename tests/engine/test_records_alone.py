@@ -12,6 +12,7 @@ from jax.experimental import io_callback
 
 import lastiterate as li
 from lastiterate.engine.clipped_gradients import sum_clipped
+from lastiterate.engine.step_iterator import Pause
 from lastiterate.engine.tracing import ALLOWED
 from lastiterate.engine.trainer import Loop
 from support import refuse_unpaid
@@ -283,6 +284,7 @@ def test_layers_of_equinox_and_public_functions_are_taken(monkeypatch):
     translated = []
 
     def released(loop, state, data, *_):
+        yield Pause(0)
         chunk = jax.tree.map(lambda a: a[0, 0], data)
         translated.append(jax.jit(loop.objective.chunk_sum).lower(state.theta, chunk).as_text())
         return np.asarray(state.theta)

@@ -41,6 +41,7 @@ from lastiterate.engine.random import (
     gaussian,
     stream,
 )
+from lastiterate.engine.step_iterator import run_to_end
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 
@@ -322,9 +323,10 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
         batching=batching,
         start=li.GaussianStart(1.0),
     )
-    ExternalLoop(run, ((2,),)).execute(
+    steps = ExternalLoop(run, ((2,),)).iterate(
         np.zeros(2), lambda point, places, keys: point + len(places), key_from_seed(1)
     )
+    run_to_end(steps)
     assert not used.shared()
     assert {step for _, _, step in used.of("noise.py normal")} >= set(range(run.steps))
     assert used.of(word), used.purposes

@@ -295,6 +295,14 @@ def versions() -> str:
     return ", ".join(f"{name} {version(name)}" for name in COMPUTES)
 
 
+def check_kept_run(run: Run) -> None:
+    """Refuse a checkpoint of a run that releases every iterate: it keeps the last one alone."""
+    if run.release != "last":
+        raise InputError(
+            "checkpoint", "is for runs that release the last iterate", run.release, "leave it out"
+        )
+
+
 class Line(Protocol):
     """A ledger's record of a run's checkpoints; ``digest`` distinguishes the noise, the data and
     the loss."""
@@ -368,13 +376,7 @@ class Checkpoint:
         **Guarantee:** one key is drawn from for one loss on one data set only: of two releases with
         the same noise the difference would be a sum of gradients without noise.
         """
-        if run.release != "last":
-            raise InputError(
-                "checkpoint",
-                "is for runs that release the last iterate",
-                run.release,
-                "leave it out",
-            )
+        check_kept_run(run)
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
         named = self.key.digest([np.frombuffer((program + self.read_as).encode(), np.uint8)])
         data = self.key.digest(chain(arrays, self.held_out))

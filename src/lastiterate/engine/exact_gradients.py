@@ -137,22 +137,15 @@ class ExactRecords:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
 
 
-def fit_network_exactly(
-    run: Run,
-    loss: RecordLoss,
-    params: object,
-    data: tuple[Any, ...],
-    key: Key | None = None,
-    **more: Any,
-) -> Any:
-    """``fit_network`` on exact sums with exact noise; the same arguments.
+def exactly(run: Run) -> Callable[[Loop, Key], Loop]:
+    """Exact sums with exact noise, as another arithmetic for the loop of ``run``.
 
     **Guarantee:** what leaves a step is a function of sum + noise, both integer numbers of grid
     steps, added exactly.
     """
     grid = RecordGrid.of(run)
 
-    def exactly(loop: Loop, key: Key) -> Loop:
+    def replace_arithmetic(loop: Loop, key: Key) -> Loop:
         plain: Any = loop.objective
         assert isinstance(plain, PerExample) and run.clip is not None
         return replace(
@@ -171,4 +164,16 @@ def fit_network_exactly(
             ),
         )
 
-    return fit_network(run, loss, params, data, key, executed_as=exactly, **more)
+    return replace_arithmetic
+
+
+def fit_network_exactly(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    key: Key | None = None,
+    **more: Any,
+) -> Any:
+    """``fit_network`` on exact sums with exact noise; the same arguments."""
+    return fit_network(run, loss, params, data, key, executed_as=exactly(run), **more)

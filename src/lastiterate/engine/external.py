@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -35,12 +35,14 @@ from lastiterate.engine.noise import Draws, Noise, NoiseAhead, register_pytree
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import ORDER, Key, Number, Real, stream, streams
 from lastiterate.engine.record_loss import keys_of_batch
+from lastiterate.engine.step_iterator import Pause, Steps, resume_within
 from lastiterate.engine.trainer import (
     STRETCHES,
     Progress,
     check_dimension,
     check_growth,
     check_released,
+    copy_iterate,
 )
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.updates import Memory, Plain, UpdateRule
@@ -201,16 +203,18 @@ class ExternalLoop:
     def _numbers(self) -> Any:
         return arrange_records(self.run, (np.arange(self._count),), self._count)
 
-    def execute(
+    def iterate(
         self,
         initial: np.ndarray,
         sums: Sums,
         key: Key,
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
-    ) -> np.ndarray:
-        """The last iterate (size,), or all of them (T, size) for release="all"; refuses what is not
-        finite."""
+        *,
+        by_step: bool = False,
+    ) -> Steps[np.ndarray]:
+        """The steps of the run, in pauses as ``Loop.iterate`` makes them: to the last iterate
+        (size,), or all of them (T, size) for release="all"; refuses what is not finite."""
         program = self.program
         with jax.enable_x64(True):
             numbers = arrange_once(program, self._numbers(), key)
@@ -225,47 +229,67 @@ class ExternalLoop:
             keys = None if self.run.augmentation is None else keys_of_batch(order, batch, k)
             return sums(np.asarray(point), batch, keys)
 
-        return self.run_steps(initial, total, key, progress, checkpoint)
+        return (
+            yield from self.iterate_totals(
+                initial, total, key, progress, checkpoint, by_step=by_step
+            )
+        )
 
-    def run_steps(
+    def iterate_totals(
+        self,
+        initial: np.ndarray,
+        total: Total,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+        *,
+        by_step: bool = False,
+    ) -> Steps[np.ndarray]:
+        """``iterate`` on the sums that ``total`` gives, from where the checkpoint stands."""
+        steps = self._run_steps(initial, total, key, progress, checkpoint, by_step)
+        return resume_within(partial(jax.enable_x64, True), steps)
+
+    def _run_steps(
         self,
         initial: np.ndarray,
         total: Total,
         key: Key,
         progress: Progress | None,
         checkpoint: Checkpoint | None,
-    ) -> np.ndarray:
-        """``execute`` on the sums that ``total`` gives, from where the checkpoint stands."""
+        by_step: bool,
+    ) -> Steps[np.ndarray]:
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
         run, program, plan = self.run, self.program, schedule(self.run)
         began, iterates, done = time.perf_counter(), list[np.ndarray](), 0
-        with jax.enable_x64(True):
-            state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
-            ahead = NoiseAhead.normal(key, initial.shape)
-            if checkpoint is not None and (kept := checkpoint.state)[1]:
-                done, state = kept[0], ending.from_arrays(kept[1])
-            for k in range(done, run.steps):
-                interrupts.check()
-                point = _point(program, state, k)
-                if self.draws is None:
-                    # in the background while a sum is computed
-                    noise, state = external_noise(program, state, ahead.at(k)[0], plan, k)
-                    found = total(point, k)
-                else:
-                    noise = 0.0
-                    found = total(point, k) + self.draws(k, k + 1, 1, initial.shape)[0]
-                state = ending.finish_step(state, point, found, noise, k)
-                if run.release == "all":
-                    iterates.append(np.asarray(state.theta))
-                if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
-                    if checkpoint is not None and k + 1 < run.steps and checkpoint.due:
-                        checkpoint.keep(k + 1, ending.to_arrays(state))
-                    if progress is not None:
-                        progress(k + 1, run.steps, time.perf_counter() - began)
-            released = (
-                np.stack(iterates) if run.release == "all" else np.asarray(outcome(program, state))
-            )
+        stretch, every = max(1, run.steps // STRETCHES), run.release == "all"
+        state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
+        ahead = NoiseAhead.normal(key, initial.shape)
+        if checkpoint is not None and (kept := checkpoint.state)[1]:
+            done, state = kept[0], ending.from_arrays(kept[1])
+        yield Pause(done)
+        for k in range(done, run.steps):
+            interrupts.check()
+            point = _point(program, state, k)
+            if self.draws is None:
+                # in the background while a sum is computed
+                noise, state = external_noise(program, state, ahead.at(k)[0], plan, k)
+                found = total(point, k)
+            else:
+                noise = 0.0
+                found = total(point, k) + self.draws(k, k + 1, 1, initial.shape)[0]
+            state = ending.finish_step(state, point, found, noise, k)
+            if every:
+                iterates.append(np.asarray(state.theta))
+            ends = (k + 1) % stretch == 0 or k + 1 == run.steps
+            if ends and checkpoint is not None and k + 1 < run.steps and checkpoint.due:
+                checkpoint.keep(k + 1, ending.to_arrays(state))
+            if ends and progress is not None:
+                progress(k + 1, run.steps, time.perf_counter() - began)
+            if by_step:
+                state.theta.block_until_ready()
+                yield Pause(k + 1, partial(copy_iterate, iterates[-1]) if every else None)
+        released = np.stack(iterates) if every else np.asarray(outcome(program, state))
         check_released(released)
         return released
 

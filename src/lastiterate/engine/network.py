@@ -39,6 +39,7 @@ from lastiterate.engine.record_loss import (
 )
 from lastiterate.engine.samplers import layout_of
 from lastiterate.engine.single_record_chunks import arithmetic, one_by_one
+from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.tracing import equations, fingerprint, program
 from lastiterate.engine.trainer import Loop, Progress, check_process
 from lastiterate.errors import InputError
@@ -195,6 +196,27 @@ def fit_network(
     params: object,
     data: tuple[Any, ...],
     key: Key | None = None,
+    **more: Any,
+) -> Any:
+    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like
+    ``params``.
+
+    ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are
+    the records, such as (x, y). For release="all" every array has the steps as its first axis.
+    ``key``: for tests and audits only. ``more``: as in ``iterate_network``.
+
+    **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no
+    other output.
+    """
+    return run_to_end(iterate_network(run, loss, params, data, key, **more))
+
+
+def iterate_network(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    key: Key | None = None,
     *,
     microbatch: int | None = None,
     progress: Progress | None = None,
@@ -202,37 +224,34 @@ def fit_network(
     executed_as: Callable[[Loop, Key], Loop] | None = None,
     optimizer: GradientTransformation | None = None,
     augment: Augment | None = None,
-) -> Any:
-    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like
-    ``params``.
+    by_step: bool = False,
+) -> Steps[Any]:
+    """``fit_network`` in pauses, those of ``Loop.iterate``.
 
-    ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are
-    the records, such as (x, y). For release="all" every array has the steps as its first axis.
-    ``key``: for tests and audits only. ``checkpoint``: checkpoints, which know the data and the
-    traced gradient of the loss, and keep the first parameters. ``executed_as``: another arithmetic for the same
-    loop (``exact_records``). ``optimizer``: what makes the steps. ``augment``: ``augment(key, x)``,
-    before the loss.
-
-    **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no
-    other output.
+    ``checkpoint``: checkpoints, which know the data and the traced gradient of the loss, and keep
+    the first parameters. ``executed_as``: another arithmetic for the same loop (``exactly``).
+    ``optimizer``: what makes the steps. ``augment``: ``augment(key, x)``, before the loss.
     """
-    with jax.enable_x64(True):
+
+    def iterate() -> Steps[Any]:
         loop, initial, arranged = prepare_loop(
             run, loss, params, data, microbatch, optimizer, augment
         )
+        begun = key
         if checkpoint is not None:
             assert isinstance(loop.objective, PerExample)
             exactly = "" if executed_as is None else ", exact sums"
             assert loop.rule is None or isinstance(loop.rule, OptimizerRule)
             known = identity(loop.objective, data, loop.rule) + exactly
-            key = checkpoint.begin(run, jax.tree.leaves(data), key, known, np.asarray(initial))
+            begun = checkpoint.begin(run, jax.tree.leaves(data), key, known, np.asarray(initial))
             initial = jnp.asarray(checkpoint.initial)
-        key = fresh_key() if key is None else key
-        loop = loop if executed_as is None else executed_as(loop, key)
-        arranged = arrange_once(loop.program, arranged, key)
-        released = loop.execute(initial, arranged, key, progress, checkpoint)
-        form = Form.of(params)
-        return form.whole(form.restore_precision(released))
+        begun = fresh_key() if begun is None else begun
+        loop = loop if executed_as is None else executed_as(loop, begun)
+        arranged = arrange_once(loop.program, arranged, begun)
+        steps = loop.iterate(initial, arranged, begun, progress, checkpoint, by_step=by_step)
+        return (yield from map_steps(Form.of(params).from_vector, steps))
+
+    return resume_within(partial(jax.enable_x64, True), iterate())
 
 
 def prepare_loop(

@@ -88,6 +88,10 @@ class Form:
         """The arrays in the precision that they came in."""
         return self._split(theta, self.dtypes)
 
+    def from_vector(self, theta: np.ndarray) -> Any:
+        """Parameters as the loss takes them, in the precision that they came in."""
+        return self.whole(self.restore_precision(theta))
+
     def _split(self, theta: np.ndarray | jax.Array, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp

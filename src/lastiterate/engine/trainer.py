@@ -46,6 +46,7 @@ from lastiterate.engine.minibatch_gather import batches
 from lastiterate.engine.noise import Draws, Noise, NoiseAhead
 from lastiterate.engine.random import FARTHEST, ORDER, Key, Number, fresh_key, stream, streams
 from lastiterate.engine.sampler_interface import EpochSampler, Sampler
+from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box, Everywhere
 from lastiterate.run.run import Run, check_described
@@ -100,6 +101,14 @@ def check_released(released: np.ndarray) -> None:
         raise Diverged(
             "step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY
         )
+
+
+def copy_iterate(iterate: np.ndarray) -> np.ndarray:
+    """Return a copy of an iterate that is released while the run is executed; refused as at its
+    end."""
+    copied = np.array(iterate)
+    check_released(copied)
+    return copied
 
 
 SORTED_BY_HOST = 4000
@@ -307,10 +316,24 @@ class Loop:
 
         ``checkpoint``: where to begin, and what to keep on the way.
         """
+        return run_to_end(self.iterate(initial, data, key, progress, checkpoint))
+
+    def iterate(
+        self,
+        initial: np.ndarray | jax.Array,
+        data: object,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+        *,
+        by_step: bool = False,
+    ) -> Steps[np.ndarray]:
+        """``execute`` in pauses: one before the first step, and one from time to time, or
+        ``by_step`` after every step."""
         check_dimension(self.run, math.prod(np.shape(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         state = start(self.program, initial, key)
-        released = self._run_steps(state, data, key, progress, checkpoint)
+        released = yield from self._run_steps(state, data, key, progress, checkpoint, by_step)
         check_released(released)
         return released
 
@@ -321,7 +344,8 @@ class Loop:
         key: Key,
         progress: Progress | None,
         checkpoint: Checkpoint | None,
-    ) -> np.ndarray:
+        by_step: bool,
+    ) -> Steps[np.ndarray]:
         plan, steps, program, every = (
             schedule(self.run),
             self.run.steps,
@@ -336,13 +360,14 @@ class Loop:
         )
         order, whole, pieces = (
             stream(key, ORDER),
-            progress is None and checkpoint is None,
+            progress is None and checkpoint is None and not by_step,
             list[np.ndarray](),
         )
         began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
         if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], State.from_arrays(kept[1])
-        stretch = steps if whole else math.ceil(steps / STRETCHES)
+        stretch = 1 if by_step else steps if whole else math.ceil(steps / STRETCHES)
+        yield Pause(done)
         with closing(batches(program, data, key, done, steps)) as groups:
             for group in groups:
                 while done < group.end:
@@ -355,9 +380,8 @@ class Loop:
                             group.program, state, group.data, order, plan, noise, done, end, every
                         )
                         if every:
-                            pieces.append(
-                                np.asarray(iterates)[done - noise.first : end - noise.first]
-                            )
+                            made = np.asarray(iterates)[done - noise.first : end - noise.first]
+                            pieces.append(made.copy())  # without the noise's other steps
                         behind.append(iterates)
                         if len(behind) > WAITING:  # its noise is held until its steps are made
                             behind.popleft().block_until_ready()
@@ -368,6 +392,7 @@ class Loop:
                         checkpoint.keep(done, state.to_arrays())
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
+                    yield Pause(done, partial(copy_iterate, pieces[-1][-1]) if every else None)
                 del group  # before the next one takes its memory
         return np.concatenate(pieces) if every else np.asarray(outcome(program, state))
 

@@ -14,6 +14,7 @@ from lastiterate.written_certificate import entry_of
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
+    from lastiterate.engine.step_iterator import Steps
     from lastiterate.release.training_request import TrainingRequest
 
 
@@ -39,6 +40,10 @@ class ModelBackend(Protocol):
 
     def fit(self, order: TrainingRequest, key: Key | None) -> ReleasedModel:
         """Execute what was checked and paid for."""
+        ...
+
+    def iterate(self, order: TrainingRequest, key: Key | None) -> Steps[ReleasedModel]:
+        """``fit`` in pauses, for a loop of the caller's own; of kinds that have one."""
         ...
 
     def read(self, stored: StoredModel, like: object) -> ReleasedModel:

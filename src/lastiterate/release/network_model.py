@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.atomic_files import write_folder
-from lastiterate.engine.exact_gradients import RecordGrid, fit_network_exactly
-from lastiterate.engine.network import check_fits, fit_network
+from lastiterate.engine.exact_gradients import RecordGrid, exactly
+from lastiterate.engine.network import check_fits, iterate_network
 from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import asks_for_key
+from lastiterate.engine.step_iterator import Steps, run_to_end
 from lastiterate.engine.streaming.buffers import Arrays
-from lastiterate.engine.streaming.execution import fit_streaming
+from lastiterate.engine.streaming.execution import iterate_streaming
 from lastiterate.errors import InputError, first_line
 from lastiterate.release.folder import FILES, MANIFEST, StoredModel, format_manifest, free
 from lastiterate.release.released_model import ReleasedModel
@@ -414,6 +415,11 @@ def check(order: TrainingRequest) -> TrainingRequest:
 
 def fit(order: TrainingRequest, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
+    return run_to_end(iterate(order, key))
+
+
+def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedNetwork]:
+    """``fit`` in pauses."""
     run = order.certificate.run
     how: Any = {
         "microbatch": order.microbatch,
@@ -421,10 +427,11 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedNetwork:
         "checkpoint": order.charging.checkpoint,
         "optimizer": order.optimizer,
         "augment": order.augment,
+        "by_step": order.by_step,
     }
     if order.in_pieces:
         source = order.data if is_source(order.data) else Arrays(order.data)
-        params = fit_streaming(
+        steps = iterate_streaming(
             run,
             order.loss,
             order.model,
@@ -435,11 +442,18 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedNetwork:
             **how,
         )
     else:
-        execute = fit_network_exactly if order.exact else fit_network
-        params = execute(run, order.loss, order.model, order.data, key, **how)
+        data = copy_arrays(order.data) if order.by_step else order.data
+        how["executed_as"] = exactly(run) if order.exact else None
+        steps = iterate_network(run, order.loss, order.model, data, key, **how)
+    params = yield from steps
     return FittedNetwork(
         proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params
     )
+
+
+def copy_arrays(data: object) -> Any:
+    """Records that a loop's own code cannot change between two steps."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else np.array(leaf), data)
 
 
 def name_optimizer(optimizer: object, model: object) -> str:

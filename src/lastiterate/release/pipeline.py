@@ -11,6 +11,7 @@ from typing import Any
 from lastiterate import interrupts
 from lastiterate.accounting.noise_calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
+from lastiterate.engine.step_iterator import Steps, run_to_end
 from lastiterate.errors import InputError, outside
 from lastiterate.features.map_registry import list_providers
 from lastiterate.release import composition_reminder, folder
@@ -38,6 +39,12 @@ def run_release(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
     charge, and the charge comes before a value is looked at. The certificate speaks of the run that
     was executed.
     """
+    return run_to_end(iterate_release(kind, order))
+
+
+def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedModel]:
+    """``run_release`` in the pauses of ``order.by_step``: everything that comes before the first
+    step is done at the first one."""
     of_units = order.of_units  # a kind of model may replace the loss of a unit
     order = check_order(kind, order)
     key = order.draw_key()
@@ -53,7 +60,10 @@ def run_release(kind: ModelKind, order: TrainingRequest) -> ReleasedModel:
             order.seed,
             tables=kind.tables or (kind.trained and not is_source(order.data)),
         )
-        model = kind.load().fit(order, key)
+        backend = kind.load()
+        model = (
+            (yield from backend.iterate(order, key)) if order.by_step else backend.fit(order, key)
+        )
     composition_reminder.REMINDER.after(remembered)
     if (
         kind.tables or order.kept is not None
@@ -88,6 +98,10 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
         check_within(order.certificate, order.budget.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
         check_nominal(order)
+    if kind.subject == "run" and order.charging.kept_in is not None:
+        from lastiterate.engine.checkpoint import check_kept_run
+
+        check_kept_run(order.certificate.run)
     if order.in_pieces:
         from lastiterate.engine.streaming.buffers import Devices
         from lastiterate.engine.streaming.source import check_streams
@@ -163,8 +177,15 @@ def finish(
 ) -> ReleasedModel:
     """``run_release``, for models that are out when they are in the caller's hands, or in the
     folder that the caller named."""
+    return run_to_end(iterate_to_end(kind, order, statement))
+
+
+def iterate_to_end(
+    kind: ModelKind, order: TrainingRequest, statement: dict[str, Any] | None = None
+) -> Steps[ReleasedModel]:
+    """``finish`` in the pauses of ``iterate_release``."""
     with order.charging as charging:
-        model = run_release(kind, order)
+        model = yield from iterate_release(kind, order)
         if statement is not None and charging.finished is None:
             model = model.with_statement(statement)
         with interrupts.later():

@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
+from lastiterate.engine.step_iterator import StepIterator
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
@@ -20,7 +21,7 @@ from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import EVERY, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
-from lastiterate.release.pipeline import check_in_pieces, finish
+from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.training_request import Budget, Progress, TrainingRequest, is_source
 from lastiterate.release.units import UnitLoss
@@ -278,6 +279,147 @@ def train(
     >>> model.predict(x).shape
     (200,)
     """
+    kind, order, said = make_request(
+        run,
+        data,
+        model=model,
+        loss=loss,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        microbatch=microbatch,
+        optimizer=optimizer,
+        average=average,
+        augment=augment,
+        copies=copies,
+        class_weight=class_weight,
+        min_evidence=min_evidence,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        checkpoint_key=checkpoint_key,
+        ledger=ledger,
+        dataset=dataset,
+        secure_noise=secure_noise,
+        unit=unit,
+        statement=statement,
+        scratch=scratch,
+        devices=devices,
+        out=out,
+    )
+    with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
+        return finish(kind, replace(order, progress=shown), said)
+
+
+class TrainingOptions(TypedDict, total=False):
+    """The arguments of ``train`` that a loop of the caller's own takes too."""
+
+    epsilon: float | None
+    delta: float | None
+    seed: int | None
+    microbatch: int | None
+    optimizer: object
+    average: TailAverage | ExponentialAverage | None
+    augment: Callable[[Any, Any], Any] | None
+    copies: int | None
+    class_weight: Mapping[int, float] | None
+    min_evidence: Evidence
+    checkpoint: str | Path | None
+    checkpoint_every: float
+    checkpoint_key: str | Path | None
+    ledger: Ledger | str | Path | None
+    dataset: str | None
+    secure_noise: bool
+    unit: object
+    statement: dict[str, Any] | None
+    scratch: str | Path | None
+    devices: int
+    out: str | Path | None
+
+
+def begin_steps(
+    called: str,
+    run: Run,
+    data: object,
+    model: object,
+    loss: Callable[..., Any],
+    options: TrainingOptions,
+    *,
+    kinds: str,
+    more: str,
+) -> StepIterator[ReleasedModel]:
+    """Check, and charge, a release whose steps a caller's loop takes; it stands before the first.
+
+    ``called``: the argument that holds the model. ``kinds``: the name of the kind of model that the
+    loop trains. ``more``: how the caller takes a step.
+    """
+    try:
+        kind, order, said = make_request(run, data, model=model, loss=loss, **options)
+        if kind.name != kinds:
+            raise InputError(
+                "model",
+                "must be a torch.nn.Module"
+                if kinds == "torch"
+                else "must be a nested structure of NumPy or JAX arrays",
+                type(model).__name__,
+                "lastiterate.jax.private is for losses of JAX, lastiterate.torch.make_private for "
+                "modules",
+            )
+        steps = iterate_to_end(kind, replace(order, by_step=True), said)
+        return StepIterator(steps, order.certificate.run, more)
+    except InputError as error:
+        if error.argument != "model":
+            raise
+        raise InputError(called, error.rule.removesuffix(".")) from None
+
+
+def check_options(function: str, options: Mapping[str, object]) -> None:
+    """Refuse what is no argument of ``train``, and what a loop has itself."""
+    if "progress" in options:
+        raise InputError(
+            "progress",
+            "is for train, and a loop of your own sees its steps",
+            None,
+            "print done and steps",
+        )
+    for name in options:
+        if name not in TrainingOptions.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+def make_request(
+    run: Run,
+    data: object,
+    *,
+    model: object = None,
+    loss: Callable[..., Any] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+    microbatch: int | None = None,
+    optimizer: object = None,
+    average: TailAverage | ExponentialAverage | None = None,
+    augment: Callable[[Any, Any], Any] | None = None,
+    copies: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    min_evidence: Evidence = Evidence.ENFORCED,
+    progress: Progress | bool | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
+    checkpoint_key: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    secure_noise: bool = False,
+    unit: object = None,
+    statement: dict[str, Any] | None = None,
+    scratch: str | Path | None = None,
+    devices: int = 1,
+    out: str | Path | None = None,
+) -> tuple[ModelKind, TrainingRequest, dict[str, Any] | None]:
+    """Check the arguments of ``train``; the kind of model, its release, and the releaser's statement.
+
+    ``progress`` is only checked.
+    """
     _check_arguments(
         run,
         epsilon=epsilon,
@@ -317,30 +459,25 @@ def train(
         place=None if out is None else to_path(out, "out"),
         library=True,
     )
-    with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
-        return finish(
-            kind,
-            TrainingRequest(
-                data=data,
-                budget=None if epsilon is None else Budget(epsilon, stated, run.adjacency),
-                proof=certificate,
-                delta=stated,
-                model=model,
-                loss=loss,
-                exact=secure_noise,
-                seed=seed,
-                microbatch=microbatch,
-                optimizer=optimizer,
-                augment=augment,
-                progress=shown,
-                charging=charging,
-                devices=devices,
-                unit=unit,
-                scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),
-                caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
-            ),
-            said,
-        )
+    order = TrainingRequest(
+        data=data,
+        budget=None if epsilon is None else Budget(epsilon, stated, run.adjacency),
+        proof=certificate,
+        delta=stated,
+        model=model,
+        loss=loss,
+        exact=secure_noise,
+        seed=seed,
+        microbatch=microbatch,
+        optimizer=optimizer,
+        augment=augment,
+        charging=charging,
+        devices=devices,
+        unit=unit,
+        scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),
+        caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
+    )
+    return kind, order, said
 
 
 def _check_arguments(

@@ -182,7 +182,8 @@ class TrainingRequest:
     more is refused before it is charged. ``model``: what the kind of model is made from: first
     parameters, a module, a row norm; of a file its name. ``exact``: exact sums and exact noise, not
     double precision. ``optimizer``: what makes the steps, where the run says that a caller's does.
-    ``augment``: what records draw. ``devices``: how many share every batch. ``units``: the column
+    ``augment``: what records draw. ``devices``: how many share every batch. ``by_step``: whether a
+    caller's loop takes the steps, of a copy of the data. ``units``: the column
     that says who a row belongs to, and the most rows of each that are used. ``features``: "auto",
     names of public maps of records instead of the schema's own, or of a part of the planner's runs
     (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
@@ -215,6 +216,7 @@ class TrainingRequest:
     charging: Charging = field(default_factory=Charging)
     scratch: Path | None = None
     devices: int = 1
+    by_step: bool = False
     algorithm: Algorithm = AUTOMATIC
     test: str | None = None
     row_norm: float | None = None

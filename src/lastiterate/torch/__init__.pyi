@@ -4,6 +4,8 @@ from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifi
 from lastiterate.torch.module_optimizer import PerEpoch as PerEpoch
 from lastiterate.torch.module_training import PerUnit as PerUnit
 from lastiterate.torch.parameters import Grouped as Grouped
+from lastiterate.torch.private_loop import PrivateLoop as PrivateLoop
+from lastiterate.torch.private_loop import make_private as make_private
 from lastiterate.torch.randomness import RecordKey as RecordKey
 from lastiterate.torch.records import DatasetPieces as DatasetPieces
 from lastiterate.torch.released import FittedModule as FittedModule

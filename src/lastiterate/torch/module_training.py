@@ -3,8 +3,8 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
+from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.execution import check_piece as checked_stream
-from lastiterate.engine.streaming.execution import execute_streamed
+from lastiterate.engine.streaming.execution import iterate_streamed
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
 from lastiterate.engine.streaming.source import Piece, Source, number_records
@@ -101,14 +102,21 @@ class PreparedModule:
             self, summed=replace(self.summed, repeated=RecordedComputation(self.run.steps))
         )
 
-    def execute(
+    def execute(self, key: Key) -> np.ndarray:
+        """Make all steps; the last iterate, or all of them for release="all"."""
+        return run_to_end(self.iterate(key))
+
+    def iterate(
         self,
         key: Key,
-        progress: Callable[[int, int, float], None] | None = None,
+        progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
         draws: Draws | None = None,
-    ) -> np.ndarray:
-        """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
+        *,
+        by_step: bool = False,
+    ) -> Steps[np.ndarray]:
+        """``execute`` in pauses, those of ``ExternalLoop.iterate``; ``draws``: exact noise of the
+        sums."""
         device = self.summed.parameters.device
         constants = self.summed.parameters.copy_constants(self.summed.dtype)
         # one for all steps, because fresh memory is slow: a step is over when the next one asks for
@@ -120,10 +128,10 @@ class PreparedModule:
         def sums(point: np.ndarray, places: np.ndarray, keys: np.ndarray | None) -> np.ndarray:
             return again.total(point, constants, torch.from_numpy(places), held, keys)
 
-        with full_precision(device), torch.no_grad():
-            theta = replace(self.loop, draws=draws).execute(
-                self.initial, sums, key, progress, checkpoint
-            )
+        steps = replace(self.loop, draws=draws).iterate(
+            self.initial, sums, key, progress, checkpoint, by_step=by_step
+        )
+        theta = yield from resume_within(partial(without_gradients, device), steps)
         check_constants(self.summed, constants)
         return theta
 
@@ -306,7 +314,18 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
     return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
 
 
-def fit_module(
+@contextmanager
+def without_gradients(device: torch.device) -> Generator[None]:
+    """Full precision, and no graph of torch's own."""
+    with full_precision(device), torch.no_grad():
+        yield
+
+
+Trained = tuple[Parameters, np.ndarray]
+"""What is trained of a module, and its last iterate."""
+
+
+def iterate_module(
     run: Run,
     model: torch.nn.Module | Grouped,
     loss: object,
@@ -314,14 +333,15 @@ def fit_module(
     key: Key | None = None,
     *,
     microbatch: int | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
+    progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     executed_as: Arithmetic | None = None,
     optimizer: Make | None = None,
     augment: Augment | None = None,
-) -> tuple[Parameters, np.ndarray]:
-    """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its
-    last iterate.
+    by_step: bool = False,
+) -> Steps[Trained]:
+    """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time, in pauses; to what is
+    trained, and its last iterate.
 
     ``executed_as``: another arithmetic of the sums, and their noise (``exact``). ``optimizer``:
     what makes the steps. ``augment``: of what the module takes.
@@ -340,10 +360,24 @@ def fit_module(
             prepared = prepare(*given, checkpoint.initial)
     key = fresh_key() if key is None else key
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
-    return prepared.summed.parameters, prepared.execute(key, progress, checkpoint, draws)
+    steps = prepared.iterate(key, progress, checkpoint, draws, by_step=by_step)
+    parameters = prepared.summed.parameters
+    return (yield from map_steps(lambda theta: (parameters, theta), steps))
 
 
-def fit_in_pieces(
+def fit_module(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    data: object,
+    key: Key | None = None,
+    **more: Any,
+) -> Trained:
+    """Make all steps of ``iterate_module``."""
+    return run_to_end(iterate_module(run, model, loss, data, key, **more))
+
+
+def iterate_in_pieces(
     run: Run,
     model: torch.nn.Module | Grouped,
     loss: object,
@@ -356,10 +390,12 @@ def fit_in_pieces(
     folder: Path | None = None,
     optimizer: Make | None = None,
     augment: Augment | None = None,
-) -> tuple[Parameters, np.ndarray]:
-    """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
+    by_step: bool = False,
+) -> Steps[Trained]:
+    """As ``iterate_module``, on a source's records; ``folder``: for scratch files (see
+    ``Scratch``).
 
-    **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this
+    **Guarantee:** that of ``iterate_module``, with the draws and noise of a run in memory with this
     key.
     """
     given = run, model, loss, source, microbatch, optimizer, augment
@@ -388,14 +424,33 @@ def fit_in_pieces(
                 folder,
             )
         ) as passes,
-        full_precision(device),
-        torch.no_grad(),
     ):
-        theta = execute_streamed(
-            prepared.loop, prepared.initial, sums, passes, key, progress, checkpoint
+        steps = iterate_streamed(
+            prepared.loop,
+            prepared.initial,
+            sums,
+            passes,
+            key,
+            progress,
+            checkpoint,
+            by_step=by_step,
         )
+        steps = resume_within(partial(without_gradients, device), steps)
+        trained = yield from map_steps(lambda theta: (summed.parameters, theta), steps)
     check_constants(summed, constants)
-    return summed.parameters, theta
+    return trained
+
+
+def fit_in_pieces(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    source: Source,
+    key: Key | None = None,
+    **more: Any,
+) -> Trained:
+    """Make all steps of ``iterate_in_pieces``."""
+    return run_to_end(iterate_in_pieces(run, model, loss, source, key, **more))
 
 
 # Modules whose records are units of several rows, such as an author's texts: a unit's gradient is

@@ -20,7 +20,8 @@ from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.engine.exact_noise import draws_of
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import Key
-from lastiterate.errors import InputError, outside
+from lastiterate.engine.step_iterator import Steps, map_steps, run_to_end
+from lastiterate.errors import InputError, first_line, outside
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.network_model import check_loss
 from lastiterate.release.released_model import ReleasedModel
@@ -36,8 +37,8 @@ from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import (
     MEMORY,
     PreparedModule,
-    fit_in_pieces,
-    fit_module,
+    iterate_in_pieces,
+    iterate_module,
     loss_of,
     prepare,
 )
@@ -389,6 +390,8 @@ def check(order: TrainingRequest) -> TrainingRequest:
         optimizer=order.optimizer,
         augment=order.augment,
     )
+    if order.by_step:
+        order = replace(order, model=copy_model(order.model))
     unread = isinstance(data, torch.utils.data.Dataset)
     return (
         replace(
@@ -404,6 +407,11 @@ def check(order: TrainingRequest) -> TrainingRequest:
 
 def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
+    return run_to_end(iterate(order, key))
+
+
+def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
+    """``fit`` in pauses; an iterate is read by the names of its parameters."""
     run = order.certificate.run
     how: Any = {
         "microbatch": order.microbatch,
@@ -411,24 +419,21 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
         "checkpoint": order.charging.checkpoint,
         "optimizer": order.optimizer,
         "augment": order.augment,
+        "by_step": order.by_step,
     }
     module = order.model.module if isinstance(order.model, Grouped) else order.model
-    known = digest(Parameters.of(order.model).constants)
+    parameters = Parameters.of(order.model)
+    known = digest(parameters.constants)
     if order.in_pieces:
-        parameters, theta = fit_in_pieces(
+        steps = iterate_in_pieces(
             run, order.model, order.loss, order.data, key, folder=order.scratch, **how
         )
     else:
-        parameters, theta = fit_module(
-            run,
-            order.model,
-            order.loss,
-            order.data,
-            key,
-            executed_as=exactly if order.exact else None,
-            **how,
-        )
-    state, kept = parameters.restore_precision(theta), order.charging.checkpoint
+        data = copy_tensors(order.data) if order.by_step else order.data
+        how["executed_as"] = exactly if order.exact else None
+        steps = iterate_module(run, order.model, order.loss, data, key, **how)
+    state = yield from map_steps(lambda trained: parameters.restore_precision(trained[1]), steps)
+    kept = order.charging.checkpoint
     first = None if kept is None else parameters.restore_precision(kept.initial)
     released = _with_parameters(module, state) if run.release == "last" else None
     return FittedModule(
@@ -441,6 +446,30 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedModule:
         effect=effect_of(run, parameters, module, released, known, state, first),
         inputs=positional(order.data),
     )
+
+
+def copy_model(model: torch.nn.Module | Grouped) -> torch.nn.Module | Grouped:
+    """A module that a loop's own code cannot change between two steps."""
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # of the module's own way to be copied
+        raise InputError(
+            "module",
+            "must be one that copy.deepcopy copies, for a loop trains a copy",
+            first_line(error),
+            "train it with lastiterate.train",
+        ) from None
+
+
+def copy_tensors(data: object) -> Any:
+    """Records that a loop's own code cannot change between two steps."""
+
+    def copy_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone()
+        return np.array(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+    return tree_map(copy_leaf, data)
 
 
 def _with_parameters(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:

@@ -47,6 +47,7 @@ from lastiterate.engine.record_loss import (
     check_finite,
     keys_of_batch,
 )
+from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.buffers import Devices, Shape
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
@@ -79,7 +80,7 @@ Share = tuple[bool, Piece | None]
 """Whether these are the last records of a step, and the records (``None``: a batch without any)."""
 
 
-def execute_streamed(
+def iterate_streamed(
     loop: ExternalLoop,
     initial: np.ndarray,
     sums: PieceSums,
@@ -87,9 +88,11 @@ def execute_streamed(
     key: Key,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
-) -> np.ndarray:
-    """The last iterate (size,) of ``loop`` on batches that are read in shares: their records, and
-    no numbers of them.
+    *,
+    by_step: bool = False,
+) -> Steps[np.ndarray]:
+    """The steps of ``loop`` on batches that are read in shares, their records and no numbers of
+    them; to the last iterate (size,).
 
     Refuses what ``loop`` does, and records that changed.
     """
@@ -109,7 +112,9 @@ def execute_streamed(
                     found = found + sums(np.asarray(point), records, keys)
             return found
 
-        released = loop.run_steps(initial, total, key, progress, checkpoint)
+        released = yield from loop.iterate_totals(
+            initial, total, key, progress, checkpoint, by_step=by_step
+        )
     passes.check()
     return released
 
@@ -276,7 +281,7 @@ def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
 # Networks and other losses of one record, on records that come in pieces.
 
 
-def fit_streaming(
+def iterate_streaming(
     run: Run,
     loss: RecordLoss,
     params: object,
@@ -290,18 +295,20 @@ def fit_streaming(
     devices: int = 1,
     optimizer: GradientTransformation | None = None,
     augment: Augment | None = None,
-) -> Any:
-    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like
-    ``params``.
+    by_step: bool = False,
+) -> Steps[Any]:
+    """Execute ``run`` on ``loss(params, *record)``, in pauses; to the last parameters, structured
+    like ``params``.
 
-    As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see
+    As ``iterate_network``, with records that come in pieces. ``folder``: for scratch files (see
     ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
 
     **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory
     with this key.
     """
-    check_process()
-    with jax.enable_x64(True):
+
+    def iterate() -> Steps[Any]:
+        check_process()
         objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
         labels = (
             LabelCheck(loss, objective.form, objective.exact) if run.augmentation is None else None
@@ -312,17 +319,18 @@ def fit_streaming(
         shared.check_records(run.n)
         alone = checkpoint is None and shared.part[1] == 1
         known = "" if alone else identity(objective, first_record(source), rule)
+        begun = key
         if checkpoint is not None:
-            key = checkpoint.begin(run, source.fingerprint(), key, known, np.asarray(initial))
+            begun = checkpoint.begin(run, source.fingerprint(), key, known, np.asarray(initial))
             initial = jax.numpy.asarray(checkpoint.initial)
-        key = shared.same_key(
-            fresh_key() if key is None else key,
+        begun = shared.same_key(
+            fresh_key() if begun is None else begun,
             run.to_json(),
             f"{devices} devices",
             known,
             hashlib.sha256(np.asarray(initial).tobytes()).hexdigest(),
         )
-        order = host_stream(key, ORDER)
+        order = host_stream(begun, ORDER)
         with (
             closing(again_and_again(run, source, folder)) as records,
             closing(
@@ -336,11 +344,24 @@ def fit_streaming(
                 )
             ) as passes,
         ):
-            theta = StreamLoop(run, objective, shared, rule).execute(
-                initial, passes, key, progress, checkpoint
+            steps = StreamLoop(run, objective, shared, rule).iterate(
+                initial, passes, begun, progress, checkpoint, by_step=by_step
             )
-        form = Form.of(params)
-        return form.whole(form.restore_precision(theta))
+            return (yield from map_steps(Form.of(params).from_vector, steps))
+
+    return resume_within(partial(jax.enable_x64, True), iterate())
+
+
+def fit_streaming(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    source: Source,
+    key: Key | None = None,
+    **more: Any,
+) -> Any:
+    """Make all steps of ``iterate_streaming``; the last parameters."""
+    return run_to_end(iterate_streaming(run, loss, params, source, key, **more))
 
 
 def check_piece(run: Run, piece: Piece) -> Piece:

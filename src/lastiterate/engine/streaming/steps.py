@@ -30,6 +30,7 @@ from lastiterate.engine.loop import (
 from lastiterate.engine.noise import Noise, NoiseAhead
 from lastiterate.engine.noise import ahead as made_ahead
 from lastiterate.engine.random import ORDER, Key, Number, stream
+from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
 from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
 from lastiterate.engine.streaming.source import Cursor
@@ -194,6 +195,19 @@ class StreamLoop:
         checkpoint: Checkpoint | None = None,
     ) -> np.ndarray:
         """The last iterate; refuses to release what is not finite. ``checkpoint``: as in ``Loop``."""
+        return run_to_end(self.iterate(initial, passes, key, progress, checkpoint))
+
+    def iterate(
+        self,
+        initial: np.ndarray | jax.Array,
+        passes: Passes,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+        *,
+        by_step: bool = False,
+    ) -> Steps[np.ndarray]:
+        """``execute`` in pauses, as ``Loop.iterate`` makes them."""
         check_dimension(self.run, int(np.size(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         plan, done, began, shown = schedule(self.run), 0, time.perf_counter(), 0
@@ -208,18 +222,28 @@ class StreamLoop:
         state, total = jax.tree.map(
             np.asarray, (state, total)
         )  # on no device yet, so that any may take it
+        yield Pause(done)
         with closing(made_ahead(iterate_buffers(passes, self._shape(passes), done))) as every:
             for buffer in every:
-                state, total = self._run_steps(buffer, state, total, order, plan, noise)
-                whole = bool(buffer.ends[buffer.used - 1])
-                done = int(buffer.steps[buffer.used - 1]) + whole
-                if checkpoint is not None and whole and done < self.run.steps and checkpoint.due:
-                    checkpoint.keep(done, state.to_arrays())
-                if progress is not None and (
-                    done - shown >= self.run.steps / STRETCHES or done == self.run.steps
-                ):
-                    shown = done
-                    progress(done, self.run.steps, time.perf_counter() - began)
+                parts = self._run_steps(buffer, state, total, order, plan, noise, by_step)
+                for last, now, so_far in parts:
+                    state, total = now, so_far
+                    whole = bool(buffer.ends[last])
+                    done = int(buffer.steps[last]) + whole
+                    if (
+                        checkpoint is not None
+                        and whole
+                        and done < self.run.steps
+                        and checkpoint.due
+                    ):
+                        checkpoint.keep(done, state.to_arrays())
+                    if progress is not None and (
+                        done - shown >= self.run.steps / STRETCHES or done == self.run.steps
+                    ):
+                        shown = done
+                        progress(done, self.run.steps, time.perf_counter() - began)
+                    if whole and by_step:
+                        yield Pause(done)
         passes.check()
         released = np.asarray(outcome(self.program, state))
         check_released(released)
@@ -233,29 +257,35 @@ class StreamLoop:
         order: Key,
         plan: Schedule,
         ahead: NoiseAhead,
-    ) -> tuple[State, jax.Array]:
+        by_step: bool,
+    ) -> Iterator[tuple[int, State, jax.Array]]:
+        """Read a buffer to its last chunk, ``by_step`` to that of every step; each time the index
+        of the chunk, and the state and the sum behind it."""
         begin = 0
+        ends = np.flatnonzero(buffer.ends[: buffer.used - 1]).tolist() if by_step else []
         try:
             held = self.devices.place(buffer.records)
-            while begin < buffer.used:
-                noise, end = ahead.at(int(buffer.steps[begin]))
-                noise = jax.tree.map(np.asarray, noise)  # on no device, as the first state
-                until = int(np.searchsorted(buffer.steps[: buffer.used], end))
-                state, total = self._compiled(
-                    self.program,
-                    state,
-                    total,
-                    held,
-                    buffer.steps,
-                    buffer.ends,
-                    order,
-                    plan,
-                    noise,
-                    begin,
-                    until,
-                )
-                begin = until
-            total.block_until_ready()  # the buffer is written again
+            for last in (*ends, buffer.used - 1):
+                while begin <= last:
+                    noise, end = ahead.at(int(buffer.steps[begin]))
+                    noise = jax.tree.map(np.asarray, noise)  # on no device, as the first state
+                    until = min(last + 1, int(np.searchsorted(buffer.steps[: buffer.used], end)))
+                    state, total = self._compiled(
+                        self.program,
+                        state,
+                        total,
+                        held,
+                        buffer.steps,
+                        buffer.ends,
+                        order,
+                        plan,
+                        noise,
+                        begin,
+                        until,
+                    )
+                    begin = until
+                total.block_until_ready()  # the buffer is written again
+                yield last, state, total
         except jax.errors.JaxRuntimeError as error:
             if self.devices.count == 1:
                 raise
@@ -265,7 +295,6 @@ class StreamLoop:
                 str(error).strip().split("\n")[0][:120],
                 "nothing was released; " + self._remedy,
             ) from None
-        return state, total
 
     @property
     def _remedy(self) -> str:
