@@ -87,21 +87,61 @@ def folder(tmp_path_factory):
     write_csv(place / "d.csv", records(300))
     (place / "d.toml").write_text(SCHEMA)
     train = ["train", place / "d.csv", "--epsilon", "2"]
-    for features in ("plain", "curves", "bins", "curves,gated"):
+    for features in ("plain", "curves", "bins", "curves,gated", "fourier"):
         code, _, err = call(*train, "--features", features, "--out", place / features)
         assert code == 0, err
     return place
 
 
-@pytest.mark.parametrize("features", ["plain", "curves", "bins", "curves,gated"])
+@pytest.fixture(scope="module")
+def more(folder):
+    """Models of text, of a selection, and one that forgot a record."""
+    notes = {**records(300), "note": [f"a short text {i % 7}" for i in range(300)]}
+    write_csv(folder / "t.csv", notes)
+    (folder / "t.toml").write_text(SCHEMA + '[columns.note]\nkind = "text"\n')
+    (folder / "gone.txt").write_text("p3\n")
+    tune = ("tune", folder / "d.csv", "--row-norms", "1,2", "--mean-runs", "2")
+    history = ("--algorithm", "forgetting-sgd", "--features", "plain")
+    for command in (
+        ("train", folder / "t.csv", "--features", "words,gated", "--out", folder / "words"),
+        (*tune, "--features", "curves", "--out", folder / "tuned"),
+        ("train", folder / "d.csv", *history, "--out", folder / "before"),
+    ):
+        code, _, err = call(*command, "--epsilon", "2")
+        assert code == 0, err
+    forget = (
+        "--remove",
+        folder / "gone.txt",
+        "--ids",
+        "who",
+        "--epsilon",
+        "1",
+        "--out",
+        folder / "forgot",
+    )
+    code, _, err = call("forget", folder / "before", folder / "d.csv", *forget)
+    assert code == 0, err
+    return folder
+
+
+@pytest.mark.parametrize("features", ["plain", "curves", "bins", "curves,gated", "fourier"])
 def test_predictions_import_neither_jax_nor_scipy_nor_the_accounting(folder, features):
+    predict_with(folder / features, folder / "d.csv", ROOMS)
+
+
+@pytest.mark.parametrize("name", ["words", "tuned", "forgot"])
+def test_all_linear_models_predict_without_jax_and_scipy(more, name):
+    predict_with(more / name, more / ("t.csv" if name == "words" else "d.csv"))
+
+
+def predict_with(model, data, rooms=()):
+    """Predict in a new process, and refuse what it imported."""
     code = (
         "import sys\nfrom lastiterate.__main__ import main\n"
-        f"sys.argv = ['lastiterate', 'predict', {str(folder / features)!r}, "
-        f"{str(folder / 'd.csv')!r}]\n"
+        f"sys.argv = ['lastiterate', 'predict', {str(model)!r}, {str(data)!r}]\n"
         "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
         f"heavy = {HEAVY!r} & sys.modules.keys()\n"
-        f"heavy |= {{one for one in sys.modules if one.startswith(tuple('lastiterate.' + r for r in {ROOMS!r}))}}\n"
+        f"heavy |= {{one for one in sys.modules if one.startswith(tuple('lastiterate.' + r for r in {rooms!r}))}}\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

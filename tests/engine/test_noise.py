@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import key_from_seed, random
+from lastiterate.engine import key_from_seed, public_random, random
 from lastiterate.engine.random import (
     FARTHEST,
     ROUND,
@@ -143,3 +143,24 @@ def test_every_quadrant_of_the_noise_is_reached():
     turns = np.sort(np.arctan2(y, x))
     assert np.allclose(np.diff(turns), np.pi / 2, atol=1e-12)
     assert np.abs(cos - np.cos(angle)).max() < 3e-16 and np.abs(sin - np.sin(angle)).max() < 3e-16
+
+
+def test_public_numbers_of_numpy_are_those_of_the_engine():
+    """Prediction draws cosine features without JAX; programs compiled without fused
+    multiplications differ in the last bit."""
+    for seed, count in ((0, 1), (1, 3), (2, 65_537), (3, 2 * random.PAIRS + 1)):
+        key = key_from_seed(seed)
+        assert np.array_equal(random.host_stream(key, seed), public_random.stream(key, seed))
+        with jax.enable_x64(True):
+            even = np.asarray(random.uniform(key, seed, count))
+        assert np.array_equal(even, public_random.uniform(key, seed, count))
+        drawn = public_random.normals(key, seed, count)
+        assert np.abs(drawn - random.normals(key, seed, count)).max() < 4e-15
+    first = np.array([0, 2**31, 2**33, 5, 2**63], np.uint64)
+    words = np.stack([first, *([np.array([0, 1, 9, 2**40, 3], np.uint64)] * STREAM_ROUNDS)])
+    second = np.arange(5, dtype=np.uint64) * np.uint64(2**62 + 77)
+    with jax.enable_x64(True):
+        table, other = jnp.asarray(words), jnp.asarray(second)
+        expected = np.array(normal_pairs(lambda number: (table[number], other)))
+    rare = public_random.normal_pairs(lambda number: (words[number], second))
+    assert np.abs(np.array(rare) - expected).max() < 4e-15 and np.abs(expected).max() > 20

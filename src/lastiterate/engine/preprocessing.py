@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastiterate.engine import public_random
 from lastiterate.engine.row_clipping import clip_rows, square_roots
 from lastiterate.errors import InputError
 from lastiterate.processor_threads import map_in_threads
@@ -194,14 +195,10 @@ def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
 def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,),
     from the seed."""
-    import jax
-
-    from lastiterate.engine.random import host_stream, key_from_seed, normals, uniform
-
-    key = key_from_seed(part.seed)
-    drawn = normals(host_stream(key, 0), 0, features * part.count).reshape(features, part.count)
-    with jax.enable_x64(True):
-        phases = np.asarray(uniform(host_stream(key, 1), 0, part.count))
+    key, numbers = public_random.key_from_seed(part.seed), features * part.count
+    drawn = public_random.normals(public_random.stream(key, 0), 0, numbers)
+    phases = public_random.uniform(public_random.stream(key, 1), 0, part.count)
+    drawn = drawn.reshape(features, part.count)
     return drawn / part.bandwidth, 2 * math.pi * phases
 
 

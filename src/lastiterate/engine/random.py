@@ -16,19 +16,27 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from lastiterate.engine.public_random import (
+    COSINE,
+    DERIVED,
+    NUMBERS,
+    PAIRS,
+    PARITY,
+    PLACES,
+    ROUND,
+    ROUNDS,
+    SINE,
+    STREAM_ROUNDS,
+    TURNS,
+)
+from lastiterate.engine.public_random import key_from_seed as key_from_seed
+from lastiterate.engine.public_random import keys_from_seed as keys_from_seed
+
 # Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of
 # key, 128 of counter. Derived from the block cipher Threefish; no way is known to distinguish it
 # from random bits that is quicker than trying keys. It is no certified cipher. Outside, words lie
 # in pairs, (x0, x1) and (x2, x3), as 64 bits each.
 
-PARITY = np.uint32(0x1BD11BDA)
-TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
-"""Bits that two words are rotated by in a round; the eighth is followed by the first again."""
-ROUNDS = 20
-PLACES = np.array([[(group + i) % 5 for i in range(4)] for group in range(1, ROUNDS // 4 + 1)])
-NUMBERS = np.array([[0, 0, 0, group] for group in range(1, ROUNDS // 4 + 1)], np.uint32)
-"""Terms that are added after every fourth round, and the key before the first: words of the
-schedule, a number to the last."""
 Pair = tuple[jax.Array, jax.Array]
 Words = tuple[Any, Any, Any, Any]
 
@@ -151,23 +159,11 @@ Number = int | jax.Array
 Real = float | jax.Array
 """A step size or another number of a step; or noise, of any shape."""
 NOISE, START, ORDER, PREPARATION, CALIBRATION, COUNT = range(6)  #: streams of one key
-DERIVED = np.uint64(2**63)
-"""Marks blocks of the counter that become keys; all others are bits."""
 
 
 def fresh_key() -> np.ndarray:
     """A key of 128 bits from the operating system."""
     return np.frombuffer(os.urandom(16), dtype=np.uint32)
-
-
-def key_from_seed(seed: int) -> np.ndarray:
-    """A reproducible key, for tests and audits: whoever knows the seed can subtract the noise."""
-    return keys_from_seed(seed, 1)[0]
-
-
-def keys_from_seed(seed: int, count: int) -> np.ndarray:
-    """Many independent keys from one seed, (count, 4)."""
-    return np.random.SeedSequence(seed).generate_state(4 * count).reshape(count, 4)
 
 
 @jax.jit  # one program, not one for each of its operations
@@ -291,15 +287,8 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
-PAIRS = 2**15
-"""Pairs of normals that one program draws at once: half a MB, which stays in the cache with what it
-is made of."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
-ROUND = 2**48
-"""Blocks of a step's counter for each round of words; draws of one step stay below."""
-STREAM_ROUNDS = 15
-"""Words at most behind one radius: every one of them stays a normal number of double precision."""
 
 
 def normal_pairs(
@@ -356,12 +345,6 @@ def cos_sin(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
     vectorised in float64."""
     square = angle * angle
     return jnp.polyval(jnp.asarray(COSINE), square), angle * jnp.polyval(jnp.asarray(SINE), square)
-
-
-COSINE, SINE = (
-    [(-1.0) ** i / math.factorial(2 * i + odd) for i in reversed(range(9))] for odd in (0, 1)
-)
-"""Coefficients of the series, highest power first; the first left out is below 2^-63 at pi/4."""
 
 
 # Random bits from a cryptographic generator: AES in counter mode, one stream for every step.

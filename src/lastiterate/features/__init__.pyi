@@ -2,6 +2,6 @@ from lastiterate.estimators.pipelines import SchemaTransformer as SchemaTransfor
 from lastiterate.features.columns import Bins as Bins
 from lastiterate.features.columns import Curves as Curves
 from lastiterate.features.columns import Gated as Gated
-from lastiterate.features.columns import HashedWords as HashedWords
+from lastiterate.features.hashed_words import HashedWords as HashedWords
 from lastiterate.features.patches import Patches as Patches
 from lastiterate.features.scattering import Scattering as Scattering

@@ -1,4 +1,4 @@
-"""Public maps of columns: curves, bins, hashed words, gated half spaces."""
+"""Public maps of columns: curves, bins, gated half spaces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 
@@ -79,7 +79,7 @@ ENTRIES, GATES = 2.0**20, 2.0**10
 below 2^53, which double precision adds without rounding in any order: whether a gate is open is the
 same on every machine, whatever other records there are.
 """
-FEW_GATES, UNSURE = 2**17, 1e-8
+FEW_GATES, UNSURE = 2**20, 1e-8
 WIDEST_GATED = 2**16
 LARGEST = 8.0
 """Entries of a row are taken for at most so large where a gate looks at them."""
@@ -195,7 +195,7 @@ def _quantiles_on_grid(shares: np.ndarray) -> np.ndarray:
         return np.rint(_quantiles(shares) * GATES)
     from statistics import NormalDist
 
-    scaled = np.array([NormalDist().inv_cdf(share) for share in shares.tolist()]) * GATES
+    scaled = np.array(list(map(NormalDist().inv_cdf, shares.tolist()))) * GATES
     unsure = np.abs(np.abs(scaled - np.floor(scaled)) - 0.5) < UNSURE
     if unsure.any():
         scaled[unsure] = _quantiles(shares[unsure]) * GATES
@@ -206,107 +206,6 @@ def _quantiles(shares: np.ndarray) -> np.ndarray:
     from scipy.special import ndtri  # pyright: ignore
 
     return np.asarray(ndtri(shares))
-
-
-# Text as hashed words and pieces of words, so that a linear model learns which of them speak for a
-# class.
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
-
-MOST_HASHES, NARROWEST = 4096, 256
-RECORDS_PER_HASH = 4.0
-"""Records times mu for each number of a row; a narrower row sums up more words in one number."""
-
-
-@final
-@dataclass(frozen=True)
-class HashedWords(RecordMap):
-    """A map of text to signed counts of hashed words, word pairs and pieces of words.
-
-    Words fill the first half of the row and pieces the second. Each half has norm sqrt(1/2), or 0
-    where a text has none.
-
-    Parameters
-    ----------
-    buckets : int, default 1024
-        Number of entries of a row.
-    piece : int, default 4
-        Number of characters of a piece, at most 20.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range.
-
-    Notes
-    -----
-    **Guarantee:** a row depends on its own record only. Source of the hashing: Weinberger et al.
-    2009; scikit-learn's ``HashingVectorizer`` computes it.
-
-    Examples
-    --------
-    >>> from lastiterate.features import HashedWords
-    >>> HashedWords(buckets=256).buckets
-    256
-    """
-
-    buckets: int = field(
-        default=1024, metadata=require(check_integer, "buckets of words", least=2, most=2**20)
-    )
-    piece: int = field(default=4, metadata=require(check_integer, "piece of words", most=20))
-    name: ClassVar[str] = "words"
-    takes: ClassVar[tuple[type[Field], ...]] = (Text,)
-
-    @classmethod
-    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
-        wanted = resolved / (
-            RECORDS_PER_HASH * max(1, sum(isinstance(field, Text) for field in fields))
-        )
-        return cls(
-            min(
-                MOST_HASHES,
-                max(NARROWEST, 2 ** math.floor(math.log2(max(min(wanted, MOST_HASHES), 1.0)))),
-            )
-        )
-
-    @classmethod
-    def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
-        return any(
-            isinstance(field, Text) for field in fields
-        )  # which becomes numbers in no other way
-
-    def width(self, field: Field) -> int:
-        return self.buckets
-
-    def norm(self, field: Field) -> float:
-        return 1.0
-
-    def words(self) -> str:
-        return (
-            f"words: words, pairs of words and pieces of {self.piece} characters, counted with "
-            f"signs in "
-            f"{self.buckets} numbers"
-        )
-
-    def rows(self, field: Field, values: Values) -> np.ndarray:
-        texts = [str(text).encode("utf-8", "replace").decode() for text in values]
-        first = self.buckets - self.buckets // 2
-        halves = [vectorizer(first, 0), vectorizer(self.buckets // 2, self.piece)]
-        parts: list[np.ndarray] = [half.transform(texts).toarray() for half in halves]  # pyright: ignore
-        return np.concatenate(parts, axis=1) / math.sqrt(2)
-
-
-@lru_cache(maxsize=8)
-def vectorizer(buckets: int, piece: int) -> HashingVectorizer:
-    """Of words and pairs of them (``piece`` 0), or of pieces of words."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
-
-    if piece:
-        return HashingVectorizer(
-            n_features=buckets, norm="l2", analyzer="char_wb", ngram_range=(piece, piece)
-        )
-    return HashingVectorizer(n_features=buckets, norm="l2", ngram_range=(1, 2))
 
 
 # Numbers as weights of hat functions between their public ends, so that a linear model learns a

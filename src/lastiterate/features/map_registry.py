@@ -7,7 +7,8 @@ from typing import Any, cast, get_args
 
 from lastiterate import plugins
 from lastiterate.errors import InputError
-from lastiterate.features.columns import Bins, Curves, Gated, HashedWords, RecordMap
+from lastiterate.features.columns import Bins, Curves, Gated, RecordMap
+from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.patches import Patches
 from lastiterate.features.record_fields import Field
 from lastiterate.features.scattering import Scattering

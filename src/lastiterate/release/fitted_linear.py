@@ -6,7 +6,7 @@ Who predicts imports neither what trains it nor what certifies it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +31,8 @@ from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
 if TYPE_CHECKING:
+    from lastiterate.accounting.private_selection import Selection
+    from lastiterate.accounting.unlearning import Unlearning
     from lastiterate.release.noisy_accuracy import Accuracy
 
 
@@ -127,8 +129,67 @@ class FittedLinear(SelfContainedModel):
         return f"{columns - 1} features to {self.answers.words(outputs)}, {self.run.steps} steps, n = {self.run.n}"
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedSelected(FittedLinear):
+    """The selected linear model; its certificate is about all candidates."""
+
+    kind: ClassVar[str] = "selected"
+    selection: Selection
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model, tensors = FittedLinear.contents(self)
+        return model | {"selection": self.selection.description()}, tensors
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedUnlearned(FittedLinear):
+    """A linear model whose certificate compares it with one that never saw the removed records."""
+
+    kind: ClassVar[str] = "unlearned"
+    unlearning: Unlearning
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        model, tensors = FittedLinear.contents(self)
+        return model | {"unlearning": self.unlearning.description()}, tensors
+
+    def summary(self) -> str:
+        return f"{FittedLinear.summary(self)}, {self.unlearning.words.short}"
+
+
+def run_for_scores(unlearning: Unlearning) -> Run:
+    """The run whose preparation and rows the scores of an unlearned model need."""
+    last, training = unlearning.requests[-1].run, unlearning.training
+    return (
+        replace(last, preprocessing=training.preprocessing) if isinstance(training, Run) else last
+    )
+
+
 def read(stored: StoredModel, like: object = None) -> FittedLinear:
-    """The model in a folder."""
+    """The model in a folder: of one run, selected from several, or unlearned."""
+    model = _read_linear(stored, like)
+    if stored.model["kind"] == FittedSelected.kind:
+        from lastiterate.accounting.private_selection import Selection
+
+        selection = Selection.from_dict(stored.model["selection"])
+        if model.run not in selection.candidates:
+            raise InputError(
+                "model", "must be one of the candidates of its certificate", None, "train again"
+            )
+        return FittedSelected(**vars(model), selection=selection)
+    if stored.model["kind"] == FittedUnlearned.kind:
+        from lastiterate.accounting.unlearning import Unlearning
+
+        unlearning = Unlearning.from_dict(stored.model["unlearning"])
+        if model.run != run_for_scores(unlearning):
+            raise InputError(
+                "model", "must be scored by the run of its certificate", None, "forget again"
+            )
+        return FittedUnlearned(**vars(model), unlearning=unlearning)
+    return model
+
+
+def _read_linear(stored: StoredModel, like: object) -> FittedLinear:
+    """The model of one run in a folder."""
     if like is not None:
         raise InputError(
             "like",

@@ -122,7 +122,12 @@ LINEAR = ModelKind(
 
 
 SELECTED = ModelKind(
-    "selected", "lastiterate.release.tuning", "selection", trained=False, tables=True
+    "selected",
+    "lastiterate.release.tuning",
+    "selection",
+    trained=False,
+    tables=True,
+    reader="lastiterate.release.fitted_linear",
 )
 
 
@@ -131,7 +136,13 @@ SAMPLED = ModelKind(
 )
 
 
-UNLEARNED = ModelKind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
+UNLEARNED = ModelKind(
+    "unlearned",
+    "lastiterate.release.unlearning",
+    "unlearning",
+    trained=False,
+    reader="lastiterate.release.fitted_linear",
+)
 
 
 NETWORK = ModelKind(

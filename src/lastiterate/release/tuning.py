@@ -8,8 +8,7 @@ to an observer of the process about the number of runs is not covered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +25,9 @@ from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.preprocessing import TrainedWeights
 from lastiterate.engine.random import Bits, Key, derive_key, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release.folder import StoredModel
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_model import read as read_linear
+from lastiterate.release.fitted_linear import FittedSelected
+from lastiterate.release.fitted_linear import read as read
 from lastiterate.release.score_meaning import Labels, Range, Scores, pick_class
-from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training_request import LazyRecords, TrainingRequest
 from lastiterate.release.units import check_rows
 from lastiterate.run.run import Run
@@ -46,37 +43,6 @@ PATIENCE = 40
 
 class NothingSelected(NotCertified):
     """The random number of runs was 0: nothing is released, and the budget is spent."""
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedSelected(FittedLinear):
-    """The selected linear model; its certificate is about all candidates."""
-
-    kind: ClassVar[str] = "selected"
-    selection: Selection
-
-    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        model, tensors = FittedLinear.contents(self)
-        return model | {"selection": self.selection.description()}, tensors
-
-
-def read(stored: StoredModel, like: object = None) -> FittedSelected:
-    """The model in a folder."""
-    model = read_linear(stored, like)
-    selection = Selection.from_dict(stored.model["selection"])
-    if model.run not in selection.candidates:
-        raise InputError(
-            "model", "must be one of the candidates of its certificate", None, "train again"
-        )
-    return FittedSelected(
-        proof=ProvenanceRecord(stored.certificate),
-        delta=model.delta,
-        schema=model.schema,
-        run=model.run,
-        released=model.released,
-        answers=model.answers,
-        selection=selection,
-    )
 
 
 def plan_candidates(

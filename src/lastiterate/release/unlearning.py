@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,37 +25,20 @@ from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, plan_unlearning, private
-from lastiterate.release.folder import StoredModel
+from lastiterate.release.fitted_linear import FittedLinear, FittedUnlearned, run_for_scores
+from lastiterate.release.fitted_linear import read as read
 from lastiterate.release.ledger_charge import Charging, make_charging
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.ridge_minimiser import read_minimiser, with_indices
 from lastiterate.release.score_meaning import Answers, Labels, Scores
-from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training_request import Budget, LazyRecords, Progress, TrainingRequest
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-# The released model that forgot records: checks, continued training, and its files.
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FittedUnlearned(FittedLinear):
-    """A linear model whose certificate compares it with one that never saw the removed records."""
-
-    kind: ClassVar[str] = "unlearned"
-    unlearning: Unlearning
-
-    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        model, tensors = FittedLinear.contents(self)
-        return model | {"unlearning": self.unlearning.description()}, tensors
-
-    def summary(self) -> str:
-        return f"{FittedLinear.summary(self)}, {self.unlearning.words.short}"
+# A trained model that is to forget: checks and continued training.
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +48,6 @@ class ForgettingSource:
 
     model: TrainedWeights
     removed: tuple[int, ...]
-
-
-def run_for_scores(unlearning: Unlearning) -> Run:
-    """The run whose preparation and rows its scores need."""
-    last, training = unlearning.requests[-1].run, unlearning.training
-    return (
-        replace(last, preprocessing=training.preprocessing) if isinstance(training, Run) else last
-    )
 
 
 def check(order: TrainingRequest) -> TrainingRequest:
@@ -166,24 +140,6 @@ def zero_removed(
     target = np.concatenate((target, np.zeros(empty, target.dtype)))
     rows[gone], target[gone] = 0, 0
     return rows, target, gone
-
-
-def read(stored: StoredModel, like: object = None) -> FittedUnlearned:
-    """The model in a folder."""
-    model, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
-    if model.run != run_for_scores(unlearning):
-        raise InputError(
-            "model", "must be scored by the run of its certificate", None, "forget again"
-        )
-    return FittedUnlearned(
-        proof=ProvenanceRecord(stored.certificate),
-        delta=model.delta,
-        schema=model.schema,
-        run=model.run,
-        released=model.released,
-        answers=model.answers,
-        unlearning=unlearning,
-    )
 
 
 # ``forget``: a trained model and records to remove give a model that is certified as if it had
