@@ -17,7 +17,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.quote import quote_line
 from lastiterate.planning.task import budget
 from lastiterate.release.allowance import Allowance
-from lastiterate.release.folder import format_manifest
+from lastiterate.release.folder import SIGNATURE, format_manifest
 from lastiterate.report.guarantee_section import _describe_charge
 
 MADE = (
@@ -221,6 +221,20 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     assert quote.unproven == bool(book.total().unproven)
     code, said = compare("--ledger", tmp_path / "l")
     assert code == 0 and f"{same} {tmp_path / 'l'} has 1 more release now" in said, said
+    words = f"lastiterate report {tmp_path / 'm'} --ledger {tmp_path / 'l'}"
+    assert f"does not count: {words} --force No signature" in said, said
+    (tmp_path / "m" / SIGNATURE).write_bytes(b"{}")
+    code, said = compare("--ledger", tmp_path / "l")
+    assert code == 0 and f"does not count: {words} --out mine.html. The folder is signed" in said
+    own = ["report", str(tmp_path / "m"), "--ledger", str(tmp_path / "l"), "--out"]
+    assert CliRunner().invoke(app, [*own, str(tmp_path / "mine.html")]).exit_code == 0
+    assert "number 1 of 2" in (tmp_path / "mine.html").read_text()
+    refused = CliRunner().invoke(app, ["report", str(tmp_path / "m")])
+    assert refused.exit_code == 2 and " ".join(refused.output.split()).endswith(
+        "name another file with --out."
+    )
+    assert (tmp_path / "m" / "report.html").read_text() == page
+    (tmp_path / "m" / SIGNATURE).unlink()
     (tmp_path / "n" / "report.html").unlink(missing_ok=True)
     none = CliRunner().invoke(app, ["verify", str(tmp_path / "n"), "--ledger", str(tmp_path / "l")])
     assert none.exit_code == 2 and "there is no report.html" in " ".join(none.output.split())

@@ -223,7 +223,7 @@ def report_command(
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
-    from lastiterate.release.folder import PAGE, PAGE_DIFFERS
+    from lastiterate.release.folder import PAGE, PAGE_DIFFERS, SIGNATURE
     from lastiterate.report import page
     from lastiterate.report.subject import read
     from lastiterate.run.facts import Evidence
@@ -236,7 +236,12 @@ def report_command(
         "out",
         "must not exist yet",
         str(where),
-        "name another file with --out, or replace this one with --force",
+        "name another file with --out"
+        + (
+            ""
+            if in_folder and (path / SIGNATURE).exists()
+            else ", or replace this one with --force"
+        ),
     )
     if taken and not (in_folder and where.is_file()):
         raise refusal

@@ -115,11 +115,11 @@ def verify_command(
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
         if page is not None:
             console.print(
-                _describe_page(path, checked, ledger)
+                _describe_page(path, checked, ledger, audit)
                 if page
-                else CHANGED.format(path)
+                else CHANGED.format(_advise_own_page(path, ledger, audit))
                 if changed
-                else _explain_other_page(path, ledger),
+                else _explain_other_page(path, ledger, audit),
                 style="dim" if page else "bold red" if changed else "bold yellow",
                 highlight=False,
                 markup=False,
@@ -153,7 +153,7 @@ def verify_command(
 
 CHANGED = (
     "report.html DIFFERS: this version makes another page of these files, and the page names no "
-    "others. Do not rely on it. Make your own: lastiterate report {} --out mine.html"
+    "others. Do not rely on it. Make your own: {}"
 )
 
 
@@ -192,8 +192,11 @@ def _compare_page(
     return is_page_of(path, checked, ledger=ledger, audit=audit) if checked.holds else None
 
 
-def _describe_page(path: Path, checked: CheckResult, ledger: Path | None) -> str:
+def _describe_page(
+    path: Path, checked: CheckResult, ledger: Path | None, audit: Path | None
+) -> str:
     """Say that a page is the right one, and what its quote of a ledger does not count."""
+    from lastiterate.release.folder import SIGNATURE
     from lastiterate.report.page import count_later_releases
 
     said = "report.html is the page of this certificate: it was made again and is the same."
@@ -201,33 +204,48 @@ def _describe_page(path: Path, checked: CheckResult, ledger: Path | None) -> str
     if later == 0:
         return said
     more = "1 more release" if later == 1 else f"{later} more releases"
+    said = f"{said} {ledger} has {more} now, which the page does not count: "
+    if not (path / SIGNATURE).exists():
+        return f"{said}{_report_words(path, ledger, audit)} --force"
     return (
-        f"{said} {ledger} has {more} now, which the page does not count: "
-        f"lastiterate report {path} --ledger {ledger} --force"
+        f"{said}{_advise_own_page(path, ledger, audit)}. The folder is signed: for a new page in it, "
+        f"remove {SIGNATURE}, make the page with --force and sign again"
     )
 
 
-def _explain_other_page(path: Path, ledger: Path | None) -> str:
+def _explain_other_page(path: Path, ledger: Path | None, audit: Path | None) -> str:
     """Say why a page could not be compared or differs, and what to do."""
     from lastiterate.report.page import count_quoted_releases
 
+    own = _advise_own_page(path, ledger, audit)
     if ledger is None and count_quoted_releases(path) is not None:
         return (
             "report.html was NOT checked: it quotes a ledger, which is not in the folder. Name it: "
-            f"lastiterate verify {path} --ledger FILE. "
-            f"Or make your own: lastiterate report {path} --out mine.html"
+            f"lastiterate verify {path} --ledger FILE. Or make your own: {own}"
         )
     if ledger is not None:
         return (
             f"report.html was NOT checked: it is another page than this version makes of these "
             f"files and {ledger}. It may show an audit (--audit FILE), the ledger or the version "
-            "may have changed since, or somebody changed the page. "
-            f"Make your own: lastiterate report {path} --ledger {ledger} --out mine.html"
+            f"may have changed since, or somebody changed the page. Make your own: {own}"
         )
     return (
         "report.html was NOT checked: it is another page than this version makes of these files "
         "alone. It may show an audit (--audit FILE), be of another version, or have been changed. "
-        f"Make your own: lastiterate report {path} --out mine.html"
+        f"Make your own: {own}"
+    )
+
+
+def _advise_own_page(path: Path, ledger: Path | None, audit: Path | None) -> str:
+    """The command that writes a page outside the folder, of the same sources."""
+    return f"{_report_words(path, ledger, audit)} --out mine.html"
+
+
+def _report_words(path: Path, ledger: Path | None, audit: Path | None) -> str:
+    """The command that makes a page of what was named."""
+    named = (("--ledger", ledger), ("--audit", audit))
+    return " ".join(
+        [f"lastiterate report {path}", *(f"{flag} {at}" for flag, at in named if at is not None)]
     )
 
 
