@@ -30,7 +30,7 @@ from lastiterate.errors import InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV, list_trusted_types
 from lastiterate.features import SchemaTransformer
 from lastiterate.release.mlflow_model import Scorer
-from lastiterate.release.posterior import FittedSample
+from lastiterate.release.posterior import FittedSample, with_constant
 from lastiterate.release.score_meaning import Labels
 from lastiterate.report.exports import MODEL_FORMATS, export_files
 from lastiterate.report.subject import read
@@ -126,6 +126,24 @@ def of_sample() -> Case:
     return Case(model, RAW, RAW)
 
 
+def of_sampled_table() -> Case:
+    """Rows are clipped to less than their norms, and get a constant column."""
+    case = of_table(target={"target_range": [0.0, 30.0]})
+    domain = ClippedRows(n=ROWS, features=case.rows.shape[1] + 1, row_norm=2.0)
+    problem = RidgePosterior(LinearModel(prior_precision=40.0), domain)
+    drawn = sample_posterior(problem, with_constant(case.rows, 0.7), case.rows[:, 0])
+    model = FittedSample(
+        proof=drawn.certificate,
+        delta=1e-5,
+        problem=problem,
+        value=drawn.value,
+        column=0.7,
+        schema=case.model.schema,
+        answers=case.model.answers,
+    )
+    return Case(model, case.records, case.rows)
+
+
 RUN = li.Run(n=ROWS, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(9.0))
 
 
@@ -165,13 +183,12 @@ KINDS: dict[str, Callable[[], Case]] = {
     "exact noise": of_exact_noise,
     "search": of_search,
     "posterior sample": of_sample,
+    "posterior sample of a table": of_sampled_table,
     "JAX network": of_network,
     "PyTorch module": of_module,
 }
 REFUSED = {
     ("words", "onnx"): "",
-    ("posterior sample", "onnx"): "must be a linear one",
-    ("posterior sample", "mlflow"): "must be a linear one",
     **{(kind, "onnx"): "in Python a PyTorch module" for kind in ("JAX network", "PyTorch module")},
     **{(kind, "mlflow"): "own flavour" for kind in ("JAX network", "PyTorch module")},
     **{
@@ -210,15 +227,17 @@ def expected(case: Case) -> np.ndarray:
 
 def answer_onnx(case: Case, content: bytes) -> np.ndarray:
     session = onnxruntime.InferenceSession(content)
-    given = {"x": case.records}
-    if isinstance(case.records, dict):
+    if isinstance(case.records, np.ndarray):
+        double = session.get_inputs()[0].type == "tensor(double)"
+        given = {"x": case.records.astype(np.float64 if double else np.float32)}
+    else:
         names = [one.name for one in session.get_inputs()]
         given = {
             name: np.array(case.records[name], np.float64 if name == "age" else object)[:, None]
             for name in names
         }
     found = session.run(None, given)
-    assert not found[-1].any()
+    assert found[-1].shape == (ROWS,) and not found[-1].any()
     if len(found) == 3:
         assert found[0].tolist() == case.model.predict(case.rows).tolist()
     return found[-2]
@@ -302,6 +321,15 @@ def test_mlflow(kind: str, folders: Any) -> None:
     assert found["prediction"].tolist() == case.model.predict(case.rows).tolist()
     if found.shape[1] > 1:
         np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), expected(case))
+
+
+def test_rows_of_a_sample_are_clipped_however_long(tmp_path: Path) -> None:
+    case = case_of("posterior sample")
+    rows = np.vstack([np.zeros(5), np.full(5, 1e200), np.full(5, 1e-200), 10.0 * RAW[0]])
+    session = onnxruntime.InferenceSession(case.model.to_onnx(tmp_path / "m.onnx").read_bytes())
+    found, refused = session.run(None, {"x": rows})
+    np.testing.assert_allclose(found, case.model.predict(rows), rtol=1e-12)
+    assert not refused.any() and session.run(None, {"x": np.full((2, 5), np.inf)})[1].all()
 
 
 ALONE = """

@@ -48,6 +48,10 @@ class FittedLinear(SelfContainedModel):
     answers: Answers
     counted: tuple[float, ...] = ()
 
+    @property
+    def features(self) -> int:
+        return self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0)
+
     def scores(self, x: ArrayLike) -> np.ndarray:
         """Linear scores of rows x (n, d), shape (n, k), prepared and clipped as in training."""
         check_kept("x", x)
@@ -57,7 +61,7 @@ class FittedLinear(SelfContainedModel):
 
     def check_rows(self, rows: np.ndarray) -> None:
         """Refuse what has not the form of rows of the model; no value is looked at."""
-        wanted = self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0)
+        wanted = self.features
         if rows.ndim != 2 or rows.shape[1] != wanted:
             made = (
                 "lastiterate.features.SchemaTransformer(model.schema).transform(table) makes them"

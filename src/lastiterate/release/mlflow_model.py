@@ -19,10 +19,8 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.released_model import ReleasedModel, SelfContainedModel
 from lastiterate.release.score_meaning import Labels
-from lastiterate.run.preprocessing import columns
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore
@@ -34,7 +32,7 @@ PREFIX, DATA = "privacy.", "model"
 class Scorer:
     """A model as MLflow calls it: tables or arrays in, predictions and probabilities out."""
 
-    def __init__(self, model: FittedLinear) -> None:
+    def __init__(self, model: SelfContainedModel) -> None:
         self.model = model
 
     def predict(self, data: object, params: Mapping[str, object] | None = None) -> pandas.DataFrame:
@@ -47,9 +45,10 @@ class Scorer:
         rows = data if schema is None else encode_features(frame_table(data, schema), schema)
         rows = cast("np.ndarray", rows)
         made: dict[str, Any] = {"prediction": model.predict(rows)}
-        if isinstance(model.answers, Labels):
-            chances = model.probabilities(rows).T
-            names = [f"probability_{label}" for label in model.answers.values]
+        labels = _labels(model)
+        if labels is not None:
+            chances = cast(Any, model).probabilities(rows).T
+            names = [f"probability_{label}" for label in labels]
             made |= dict(zip(names, chances, strict=True))
         return pandas.DataFrame(made)
 
@@ -58,12 +57,12 @@ def _load_pyfunc(path: str) -> Scorer:  # pyright: ignore[reportUnusedFunction] 
     return Scorer(_load(path))
 
 
-def _load(folder: str | Path) -> FittedLinear:
+def _load(folder: str | Path) -> SelfContainedModel:
     model = loading.load(folder)
-    if not isinstance(model, FittedLinear):
+    if not isinstance(model, SelfContainedModel):
         raise InputError(
             "model",
-            "must be a linear one",
+            "must be a linear one or a posterior sample",
             model.form,
             "write networks with MLflow's own flavour for them, and the folder as an artifact",
         )
@@ -91,7 +90,7 @@ def describe_for_mlflow(folder: str | Path) -> dict[str, Any]:
 
 
 def to_mlflow(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files of an MLflow model that predicts as the linear model of a release does, and
+    """Return the files of an MLflow model that predicts as the model of a release does, and
     holds it; by path within the new folder.
 
     Errors: models of other kinds.
@@ -157,7 +156,7 @@ def verify_mlflow(place: Path) -> CheckResult:
     return replace(checked, problems=tuple(problems), uncovered=(*checked.uncovered, *uncovered))
 
 
-def _make_signature(model: FittedLinear) -> ModelSignature:
+def _make_signature(model: SelfContainedModel) -> ModelSignature:
     """Columns that the schema uses: numbers as doubles, days and categories as text; arrays as
     they are. Predictions have the type of the labels."""
     from mlflow.models import ModelSignature  # pyright: ignore
@@ -178,24 +177,29 @@ def _make_signature(model: FittedLinear) -> ModelSignature:
                 if column.fields
             ]
         )
-    if not isinstance(model.answers, Labels):
+    labels = _labels(model)
+    if labels is None:
         return ModelSignature(inputs, Signature([ColSpec(DataType.double, "prediction")]))
-    labels = model.answers.values
     kinds = {"U": DataType.string, "b": DataType.boolean, "f": DataType.double}
     kind = kinds.get(np.asarray(labels).dtype.kind, DataType.long)
     chances = [ColSpec(DataType.double, f"probability_{label}") for label in labels]
     return ModelSignature(inputs, Signature([ColSpec(kind, "prediction"), *chances]))
 
 
-def _shape(model: FittedLinear) -> tuple[int, ...]:
+def _labels(model: SelfContainedModel) -> tuple[str | int | float, ...] | None:
+    answers = getattr(model, "answers", None)
+    return answers.values if isinstance(answers, Labels) else None
+
+
+def _shape(model: SelfContainedModel) -> tuple[int, ...]:
     """Of one record of an array."""
     schema = model.schema
     if schema is not None and schema.array is not None and schema.array.shape is not None:
         return schema.array.shape
-    return (model.released.weights.shape[1] - 1 - columns(model.run.preprocessing, 0),)
+    return (model.features,)
 
 
-def _make_example(model: FittedLinear) -> Any:
+def _make_example(model: SelfContainedModel) -> Any:
     """One record of public values: the middles of ranges, the first of categories."""
     import pandas  # pyright: ignore
 

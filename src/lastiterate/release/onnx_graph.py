@@ -616,6 +616,16 @@ def clip_rows(rows: Value, row_norm: float) -> Value:
     return (exact * (norm.of(row_norm * ROW_SHRINK) / norm).then("Min", 1.0)).to(SINGLE)
 
 
+def clip_exactly(rows: Value, row_norm: float) -> Value:
+    """Rows in double precision scaled down to a norm; their squares neither overflow nor vanish."""
+    axes = rows.graph.constant([1], INT)
+    top = rows.graph.node("ReduceMax", rows.then("Abs"), axes, keepdims=1)
+    scaled = rows / top.where(top.equal(0.0), 1.0)
+    inner = (scaled * scaled).sum().then("Sqrt")
+    longer = (top * inner) > row_norm
+    return rows.where(longer, scaled / inner.then("Max", 1.0) * row_norm)
+
+
 def prepare_rows(rows: Value, part: parts.Preparation, released: np.ndarray, width: int) -> Value:
     """The rows after one part of the preparation; ``width``: of theirs before it."""
     match part:

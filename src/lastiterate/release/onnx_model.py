@@ -12,13 +12,14 @@ import numpy as np
 
 from lastiterate import __version__, limits
 from lastiterate.accounting.verification import CheckResult
+from lastiterate.bayes.posterior_subject import RidgePosterior
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
 from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.model_kinds import LINEAR, SELECTED, UNLEARNED, kind_of
+from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED, UNLEARNED, kind_of
 from lastiterate.release.onnx_graph import (
     BATCH,
     BOOL,
@@ -29,46 +30,47 @@ from lastiterate.release.onnx_graph import (
     TEXT,
     Graph,
     Value,
+    clip_exactly,
     clip_rows,
     encode,
     prepare_rows,
 )
-from lastiterate.release.score_meaning import Labels, Range
+from lastiterate.release.posterior import FittedSample
+from lastiterate.release.released_model import SelfContainedModel
+from lastiterate.release.score_meaning import Answers, Labels, Range
 from lastiterate.run import serialization
-from lastiterate.run.preprocessing import columns
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto  # pyright: ignore
 
 PREFIX = "lastiterate."
+CALCULATED = (LINEAR, SELECTED, UNLEARNED, SAMPLED)
+"""Kinds of models whose graph is made here."""
 
 
-def build_graph(model: FittedLinear, precision: np.dtype[Any] = SINGLE) -> GraphProto:
+def build_graph(model: SelfContainedModel, precision: np.dtype[Any] = SINGLE) -> GraphProto:
     """The calculation of ``model.predict``: an input (N, 1) for every column that the schema uses,
     or ``x`` (N, d) of a ``precision`` for an array; outputs ``label`` and ``probabilities``, or
     ``prediction``, and ``refused``."""
     from onnx import helper  # pyright: ignore
 
-    run, weights = model.run, model.released.weights
-    loss = linear_loss(run)
     schema = model.schema
     names = frozenset[str]() if schema is None else frozenset(c.name for c in schema.columns)
     graph = Graph(names)
-    width = weights.shape[1] - 1 - columns(run.preprocessing, 0)
+    width = model.features
     if schema is None:
-        rows = graph.input("x", precision, width).to(SINGLE)
+        rows = graph.input("x", precision, width)
+        rows = rows.to(SINGLE) if isinstance(model, FittedLinear) else rows
         graph.refused.append((rows - rows).is_nan().any())  # infinity less itself is no number
     else:
         flat = schema.array is not None and schema.array.shape is None  # and without maps
         rows = encode(graph, schema, (width,) if flat else None)
-    for part, released in zip(run.preprocessing, model.released.released, strict=False):
-        rows = prepare_rows(rows, part, released, width)
-        width += part.added
-    rows = clip_rows(rows, loss.row_norm).to(DOUBLE)
-    intercept = loss.intercept * weights[:, -1]
-    scores = rows @ weights[:, :-1].T + intercept
-    scores = scores + target_offset(run, model.released.released)
-    made = _answers(graph, model, scores)
+    if isinstance(model, FittedLinear):
+        outputs = model.released.weights.shape[0]
+        made = _answers(graph, model.answers, _score_linear(model, rows), outputs)
+    else:
+        assert isinstance(model, FittedSample)
+        made = _answers(graph, model.answers, _score_sample(model, rows.to(DOUBLE)), 1)
     outputs = list["ValueInfoProto"]()
     inputs = {one.name for one in graph.inputs}
     for name, (value, shape) in made.items():
@@ -82,8 +84,30 @@ def build_graph(model: FittedLinear, precision: np.dtype[Any] = SINGLE) -> Graph
     )
 
 
+def _score_linear(model: FittedLinear, rows: Value) -> Value:
+    """Scores (N, k) of rows in single precision."""
+    run, weights, width = model.run, model.released.weights, model.features
+    loss = linear_loss(run)
+    for part, released in zip(run.preprocessing, model.released.released, strict=False):
+        rows = prepare_rows(rows, part, released, width)
+        width += part.added
+    rows = clip_rows(rows, loss.row_norm).to(DOUBLE)
+    scores = rows @ weights[:, :-1].T + loss.intercept * weights[:, -1]
+    return scores + target_offset(run, model.released.released)
+
+
+def _score_sample(model: FittedSample, rows: Value) -> Value:
+    """Scores (N, 1) of rows in double precision."""
+    if model.column is not None:
+        rows = clip_exactly(rows, model.column)
+        rows = rows.graph.join([rows, rows.columns(0, 1) * 0.0 + 1.0])
+    elif isinstance(model.problem, RidgePosterior):
+        rows = clip_exactly(rows, model.problem.domain.row_norm)
+    return rows @ model.value[:, None]
+
+
 def _answers(
-    graph: Graph, model: FittedLinear, scores: Value
+    graph: Graph, answers: Answers, scores: Value, outputs: int
 ) -> dict[str, tuple[Value, list[str | int]]]:
     """The outputs by name, each with its shape."""
     some = scores.columns(0, 1)
@@ -91,9 +115,8 @@ def _answers(
     refused = none
     for each in graph.refused:
         refused |= each
-    answers = model.answers
     if isinstance(answers, Labels):
-        if scores_of(model) == 1:
+        if outputs == 1:
             scores = graph.join([some * 0.0, some])
         chances = scores.then("Softmax", axis=1).where(refused, np.nan)
         if answers.threshold is None:
@@ -117,17 +140,12 @@ def _answers(
     return {**shown, "refused": (refused.reshape(-1), [BATCH])}  # pyright: ignore
 
 
-def scores_of(model: FittedLinear) -> int:
-    """How many scores a record gets."""
-    return model.released.weights.shape[0]
-
-
-def build_model(model: FittedLinear) -> ModelProto:
+def build_model(model: SelfContainedModel) -> ModelProto:
     """The whole file but its metadata."""
     from onnx import helper  # pyright: ignore
 
     return helper.make_model(
-        build_graph(model),
+        build_graph(model, SINGLE if isinstance(model, FittedLinear) else DOUBLE),
         opset_imports=[helper.make_opsetid(name, number) for name, number in OPSET.items()],
         ir_version=10,
         producer_name="lastiterate",
@@ -136,7 +154,7 @@ def build_model(model: FittedLinear) -> ModelProto:
 
 
 def to_onnx(files: Mapping[str, bytes], notes: Mapping[str, str] | None = None) -> bytes:
-    """Return an ONNX file that predicts as the linear model of a release does, and carries it.
+    """Return an ONNX file that predicts as the model of a release does, and carries it.
 
     Its metadata hold the three files of the release, epsilon, delta, neighbours and unit;
     ``notes``: more texts by name. ``lastiterate verify`` reads them.
@@ -145,10 +163,10 @@ def to_onnx(files: Mapping[str, bytes], notes: Mapping[str, str] | None = None) 
     """
     check_library()
     model = loading.load_files(files)
-    if not isinstance(model, FittedLinear):
+    if not isinstance(model, SelfContainedModel):
         raise InputError(
             "model",
-            "must be a linear one",
+            "must be a linear one or a posterior sample",
             model.form,
             "in Python a PyTorch module has to_onnx(FILE, x), x being public records, and a JAX "
             "network to_stablehlo(FOLDER, x, forward)",
@@ -220,7 +238,7 @@ def verify_onnx(path: Path) -> CheckResult:
         return checked
     stored = folders.parse(files)
     kind = kind_of(stored.model, stored.certificate)
-    model = loading.load_files(files) if kind in (LINEAR, SELECTED, UNLEARNED) else None
+    model = loading.load_files(files) if kind in CALCULATED else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
         for name, text in _facts(files).items()
@@ -229,7 +247,7 @@ def verify_onnx(path: Path) -> CheckResult:
     if len(dict(entries)) < len(entries):  # readers differ in which of the two they show
         problems.append("the metadata have two entries of one name")
     graph = _hash_graph(found)
-    if isinstance(model, FittedLinear):
+    if isinstance(model, SelfContainedModel):
         problems += _compare_graph(found, model)
         uncovered = list(checked.uncovered)
     else:
@@ -266,8 +284,8 @@ def _compare_weights(found: ModelProto, tensors: Mapping[str, np.ndarray]) -> li
     return [f"the array {name} is not the one that was certified" for name in changed]
 
 
-def _compare_graph(found: ModelProto, model: FittedLinear) -> list[str]:
-    """Whether the graph is the one that is made of a linear model: operators follow from it."""
+def _compare_graph(found: ModelProto, model: SelfContainedModel) -> list[str]:
+    """Whether the graph is the one that is made of a model: operators follow from it."""
     other = found.producer_version != __version__
     found.ClearField("metadata_props")
     made = build_model(model)

@@ -50,10 +50,14 @@ class FittedSample(SelfContainedModel):
     answers: Range | Scores = Scores()
     column: float | None = None
 
+    @property
+    def features(self) -> int:
+        return len(self.value) - (self.column is not None)
+
     def predict(self, x: ArrayLike) -> np.ndarray:
         """The line that was sampled, at x of shape (n, d) (for one feature: (n,)); shape (n,)."""
         check_kept("x", x)
-        rows, wide = np.asarray(x, dtype=np.float64), len(self.value) - (self.column is not None)
+        rows, wide = np.asarray(x, dtype=np.float64), self.features
         if isinstance(self.problem, LinearPosterior):
             rows = rows.reshape(-1, 1)
         if rows.ndim != 2 or rows.shape[1] != wide:

@@ -125,7 +125,7 @@ class ReleasedModel(ABC):
     def to_onnx(self, file: str | Path) -> Path:
         """Write an ONNX file that predicts as the model does and carries its release.
 
-        ``lastiterate.verify`` reads it. Errors: a file that exists, models that are not linear, and
+        ``lastiterate.verify`` reads it. Errors: a file that exists, networks and modules, and
         features that ONNX cannot calculate (hashed words).
         """
         return self._write(file, "", "lastiterate.release.onnx_model", "to_onnx")
@@ -174,8 +174,7 @@ class ReleasedModel(ABC):
     def to_mlflow(self, folder: str | Path) -> Path:
         """Write an MLflow model that predicts as the model does and holds its release.
 
-        ``lastiterate.verify`` reads it. Errors: a folder that exists, and models that are not
-        linear.
+        ``lastiterate.verify`` reads it. Errors: a folder that exists, and networks and modules.
         """
         make = import_module("lastiterate.release.mlflow_model").to_mlflow
         where = folders.free(folder)
@@ -199,6 +198,11 @@ class ReleasedModel(ABC):
 
 class SelfContainedModel(ReleasedModel):
     """A released model whose folder says all of it, so that a pickle needs no more."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Numbers in a row that it predicts for."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The files of its folder: a pickle or a skops file holds those, and no code."""
