@@ -56,7 +56,7 @@ TYPES = {
     "lastiterate.estimators.pipelines.SchemaTransformer",
     "lastiterate.estimators.regressor.DPHuberRidge",
     "lastiterate.release.fitted_linear.FittedLinear",
-    "lastiterate.release.tuning.FittedSelected",
+    "lastiterate.release.fitted_linear.FittedSelected",
 }
 """All types that the guide says skops must trust."""
 

@@ -415,5 +415,5 @@ def list_trusted_types() -> list[str]:
         "lastiterate.estimators.released_estimators.ReleasedClassifier",
         "lastiterate.estimators.released_estimators.ReleasedRegressor",
         "lastiterate.release.fitted_linear.FittedLinear",
-        "lastiterate.release.tuning.FittedSelected",
+        "lastiterate.release.fitted_linear.FittedSelected",
     ]
