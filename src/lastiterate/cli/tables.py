@@ -137,6 +137,8 @@ HIDES = {
     "add-remove": "add-remove hides its presence and the number of records, not its values",
 }
 """What a certificate hides about a record, by adjacency."""
+HIDES_ROWS = "what its rows say is hidden, not how many they are"
+"""The same of a unit where rows are the records, whose number is public."""
 
 STANDARD = ("holds if the run is executed exactly as described", *CAVEATS)
 """Caveats of every run, which the screen says in one sentence."""
@@ -248,9 +250,12 @@ def _describe_unit(run: Run | None, certificate: Certificate, delta: float) -> s
     adjacency, unit = certificate.adjacency, certificate.unit
     rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     if unit:
+        hidden = HIDES[adjacency]
+        if run is not None and run.rows_per_unit > 1 and not run.nominal:
+            hidden = HIDES_ROWS
         whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
         counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
-        return f"{whose} with at most {counted}; {HIDES[adjacency]}"
+        return f"{whose} with at most {counted}; {hidden}"
     if rows == 1:
         two = certificate.group(2, delta)
         known = format_rounded_up(two) if math.isfinite(two) else "nothing is certified"
@@ -286,7 +291,9 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     elif model.form == "selected":
         said = f"{run.n + model.selection.held_out} rows, the first of each {unit}"
     elif rows > 1:
-        said = f"{run.n} rows, {most}"
+        said = (
+            f"{run.n} rows, {most}; this number is public: how many rows a {unit} has is not hidden"
+        )
     else:
         said = f"{run.n} rows, the first of each {unit}; --rows-per-unit uses more"
     return [("rows used", escape(said))]

@@ -140,6 +140,7 @@ def plan_for_units(
             UserWarning,
             stacklevel=outside(),
         )
+    _warn_of_counted_rows(planned)
     if order.report_accuracy is None:
         return planned
     alone = replace(order, report_accuracy=None)
@@ -162,6 +163,20 @@ def plan_for_units(
         stacklevel=outside(),
     )
     return planned
+
+
+def _warn_of_counted_rows(planned: TrainingRequest) -> None:
+    """Warn where rows are the records of units of several: their number is released."""
+    run, whose = planned.certificate.run, planned.unit_name
+    if run.rows_per_unit == 1 or run.nominal:
+        return
+    warnings.warn(
+        f"rows are the records here, and their number is public: whoever knows every other {whose} "
+        f"learns how many rows one {whose} has. rows_per_unit=1 hides it, and so do runs that draw "
+        f"each {whose} as one record",
+        BudgetWarning,
+        stacklevel=outside(),
+    )
 
 
 def _describe_noise(run: Run) -> str:

@@ -22,13 +22,14 @@ from lastiterate.report.page_parts import (
     QUESTIONS,
     WEAKEST,
     bullets,
+    counts_rows,
     describe_neighbours,
     describe_releases_together,
+    describe_versions,
     fold,
     is_record,
     make_table,
     name_protected_group,
-    name_versions,
     number,
     odds,
     round_up_hundredths,
@@ -269,10 +270,16 @@ def _from(subject: ReportSource) -> str:
         other = unit.get("name", UNNAMED)
         question = question.replace("a record was", f"one {other}'s rows were")
         question = question.replace("a record had", f"one {other}'s rows had")
+    count = (
+        f"how many rows one {other} has (the number of all rows is public, and whoever knows every "
+        "other one subtracts), "
+        if counts_rows(subject)
+        else ""
+    )
     return (
         f"anyone who sees what was released and wants to know {question}, even knowing the code, "
         f"all public "
-        f"numbers and every other {other}. Not covered: what the model says about people in general, "
+        f"numbers and every other {other}. Not covered: {count}what the model says about people in general, "
         "and leaks of "
         "the data themselves"
     )
@@ -298,7 +305,7 @@ def _explain_meaning(subject: ReportSource) -> object:
         parts.append(
             tag(
                 "p",
-                f"Telling apart two versions of {name_versions(stated['unit'])} (replace-one): epsilon ",
+                f"Telling apart two versions of {describe_versions(subject)} (replace-one): epsilon ",
                 number("epsilon_replace_one", body["epsilon_replace_one"]),
                 f" at delta {body['delta']:g}.",
             )

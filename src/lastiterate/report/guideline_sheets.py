@@ -18,8 +18,8 @@ from lastiterate.report.page_parts import (
     describe_audit_gaps,
     describe_neighbours,
     describe_releases_together,
+    describe_versions,
     name_protected_group,
-    name_versions,
     odds,
     percent,
 )
@@ -418,7 +418,7 @@ def _versions(subject: ReportSource) -> str:
         return "not bounded by this certificate"
     return (
         f"inferring a value is bounded as telling apart two versions of "
-        f"{name_versions(subject.body['stated']['unit'])} (replace-one): epsilon "
+        f"{describe_versions(subject)} (replace-one): epsilon "
         f"{format_rounded_up(other)} at delta {subject.body['delta']:g}. What follows from the "
         "model about people in general is not bounded. No audit tried it."
     )

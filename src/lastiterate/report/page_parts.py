@@ -336,6 +336,17 @@ def is_record(unit: dict[str, Any]) -> bool:
     return "name" not in unit and (unit["rows"] == 1 or unit["words"].startswith("the "))
 
 
+def counts_rows(subject: ReportSource) -> bool:
+    """Whether rows are the records of a unit of several: their number is public then."""
+    return subject.run is not None and subject.run.rows_per_unit > 1
+
+
+def describe_versions(subject: ReportSource) -> str:
+    """Return which two versions of the protected data are told apart, with what both share."""
+    same = ", with as many rows in both" if counts_rows(subject) else ""
+    return f"{name_versions(subject.body['stated']['unit'])}{same}"
+
+
 def name_versions(unit: dict[str, Any]) -> str:
     """Return of what two versions are told apart: a record, or the rows of a unit."""
     if is_record(unit):
@@ -350,7 +361,7 @@ def describe_neighbours(subject: ReportSource) -> str:
     if is_record(unit):
         return words
     name = unit.get("name", UNNAMED)
-    counts_units = run is not None and run.rows_per_unit == 1
+    counts_units = run is not None and not counts_rows(subject)
     return words.replace(
         "record" if counts_units else "one record", name if counts_units else f"one {name}"
     )
