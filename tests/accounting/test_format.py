@@ -379,15 +379,15 @@ def test_a_sample_states_what_it_can():
 
 
 def test_units_are_records_of_their_own(tmp_path):
-    """A network's batches draw units: a unit's gradient is clipped as a whole, and places without a
-    row count 0."""
+    """A network's batches draw units: a unit's gradient is clipped as a whole, and a unit with fewer
+    rows repeats them."""
     import jax
     import jax.numpy as jnp
 
     x, y = np.arange(12.0).reshape(6, 2).astype(np.float32), np.arange(6.0).astype(np.float32)
     unit = np.array([7, 3, 7, 7, 3, 9])
     present, rows, targets = units_as_records((x, y), unit, 2)
-    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [
+    assert present.tolist() == [[1, 1], [1, 1], [1, 1]] and targets.tolist() == [
         [0, 2],
         [1, 4],
         [5, 5],
@@ -403,7 +403,9 @@ def test_units_are_records_of_their_own(tmp_path):
         float(loss(params, x[0], y[0]) + loss(params, x[2], y[2])) / 2, rel=1e-6
     )
     alone = jax.grad(mean)(params, present[2], rows[2], targets[2])
-    assert np.allclose(alone["w"], jax.grad(loss)(params, x[5], y[5])["w"] / 2)
+    assert np.allclose(alone["w"], jax.grad(loss)(params, x[5], y[5])["w"])
+    zero = jax.grad(mean)(params, present[2] * [1, 0], rows[2], targets[2])
+    assert np.allclose(zero["w"], alone["w"] / 2)  # a place that is empty counts 0
     run = li.Run(n=3, steps=2, step_size=0.01, clip=1.0, noise=li.NoiseMultiplier(5.0))
     model = li.train(run, (present, rows, targets), model=params, loss=mean, delta=1e-3)
     assert mean.caveat in model.certificate.all_caveats()
@@ -411,7 +413,7 @@ def test_units_are_records_of_their_own(tmp_path):
         lambda p, row, target: jnp.log(row @ p["w"]) + target, 2
     )  # no gradient at a row of zeros
     assert np.isfinite(
-        jax.grad(singular)({"w": jnp.ones(2)}, present[2], rows[2], targets[2])["w"]
+        jax.grad(singular)({"w": jnp.ones(2)}, present[2] * 0, rows[2], targets[2])["w"]
     ).all()
     with pytest.raises(InputError, match="unit of every row"):
         units_as_records((x, y[:5]), unit, 2)

@@ -17,7 +17,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.engine import key_from_seed
 from lastiterate.engine.exact_linear import grid_of
-from lastiterate.engine.linear_gradients import Linear
+from lastiterate.engine.linear_gradients import Linear, UnitRecords
 from lastiterate.engine.linear_model import make_release, prepare_privately
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.unit_gradients import execute_units, measurable, release_by_units
@@ -37,8 +37,12 @@ RUN = li.Run(
     n=UNITS, steps=9, step_size=0.5, noise=li.GradientNoise(0.01), loss=LOSS, rows_per_record=PLACES
 )
 DATA = unit_records((X, Y), WHO, PLACES)
+COUNTS = np.array([min(PLACES, (unit == WHO).sum()) for unit in dict.fromkeys(WHO.tolist())])
+EMPTY = UnitRecords(DATA.rows, DATA.target, np.arange(PLACES) < COUNTS[:, None])
+"""The same with places that stay empty, as those of a unit that is set to zero do."""
 
 
+@pytest.mark.parametrize("data", [DATA, EMPTY], ids=["full", "empty"])
 @pytest.mark.parametrize(
     "change, weights",
     [
@@ -48,7 +52,7 @@ DATA = unit_records((X, Y), WHO, PLACES)
     ids=str,
 )
 def test_a_unit_is_the_mean_over_its_places(
-    change: dict, weights: tuple[float, ...] | None
+    change: dict, weights: tuple[float, ...] | None, data: UnitRecords
 ) -> None:
     """Of rows that are clipped and then weighted by their classes, each by its own."""
     run = replace(RUN, **change)
@@ -70,12 +74,12 @@ def test_a_unit_is_the_mean_over_its_places(
         run, loss=li.KnownConstants(li.LossFacts(lipschitz=9.0)), rows_per_record=1, clip=None
     )
     own = replace(run, loss=replace(LOSS, ridge=0.0, class_weights=weights))
-    found = execute_units(own, DATA, key_from_seed(4)).weights
+    found = execute_units(own, data, key_from_seed(4)).weights
     theirs = fit_network(
         plain,
         loss,
         np.zeros((1, D + 1)),
-        (DATA.present.astype(float), DATA.rows, DATA.target.astype(float)),
+        (data.present.astype(float), data.rows, data.target.astype(float)),
         key_from_seed(4),
     )
     np.testing.assert_allclose(found, theirs, atol=2e-6)
@@ -111,7 +115,7 @@ def test_no_unit_adds_more_than_one_row_could() -> None:
 def test_preparation_is_a_units_own() -> None:
     parts = (li.PrivateMean(2.0, 1.5), UnitRows(), li.PrivateCovariance(3.0))
     run, many = replace(RUN, preprocessing=parts), 300
-    flat = DATA.flat[0]
+    flat = EMPTY.flat[0]
     assert len(flat) < UNITS * PLACES
     clipped = flat / np.maximum(1, np.linalg.norm(flat, axis=1, keepdims=True) / 1.5)
     clean = clipped.sum(0) / PLACES / UNITS
@@ -119,7 +123,7 @@ def test_preparation_is_a_units_own() -> None:
         [
             prepare_privately(
                 replace(run, preprocessing=parts[:1]),
-                measurable(run, DATA),
+                measurable(run, EMPTY),
                 release_by_units(PLACES, make_release(key_from_seed(i))),
             )[0]
             for i in range(many)
@@ -131,7 +135,7 @@ def test_preparation_is_a_units_own() -> None:
     quiet = tuple(replace(p, noise_multiplier=1e-9) for p in (parts[0], parts[2]))
     released = prepare_privately(
         replace(run, preprocessing=(quiet[0], UnitRows(), quiet[1])),
-        measurable(run, DATA),
+        measurable(run, EMPTY),
         release_by_units(PLACES, make_release(key_from_seed(0))),
     )
     unit = (clipped - clean) / np.linalg.norm(clipped - clean, axis=1, keepdims=True)
@@ -143,12 +147,11 @@ def test_preparation_is_a_units_own() -> None:
 
 def test_units_keep_their_places_and_rows_their_order() -> None:
     assert DATA.rows.shape == (UNITS, PLACES, D)
-    assert DATA.present.sum() == sum(min(3, (u == WHO).sum()) for u in range(UNITS))
+    assert DATA.present.all() and COUNTS.min() == 2 < COUNTS.max() == PLACES
     order = list(dict.fromkeys(WHO.tolist()))
     for place, unit in enumerate(order):
-        np.testing.assert_array_equal(
-            DATA.rows[place][DATA.present[place]], X[unit == WHO][:PLACES]
-        )
+        own = X[unit == WHO][:PLACES]
+        np.testing.assert_array_equal(DATA.rows[place], np.resize(own, (PLACES, D)))
     other = np.where(order[4] == WHO, 99, WHO)  # another person in the same lines of the file
     np.testing.assert_array_equal(unit_records((X, Y), other, PLACES).rows, DATA.rows)
 

@@ -191,7 +191,8 @@ class UnitLoss:
     most ``rows`` rows.
 
     Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which positions hold a
-    row, and the sum is divided by the public ``rows``. Of a module ``PerUnit(module)`` takes the
+    row (all of those that ``units_as_records`` fills), and the sum is divided by the public
+    ``rows``. Of a module ``PerUnit(module)`` takes the
     rows, and ``present`` is the first part of a record behind them. Batches then sample units, n
     counts units, ``clip`` bounds the gradient of a unit.
     """
@@ -217,8 +218,11 @@ def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np
     rows, ...).
 
     ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape
-    (n,). Of each unit the first ``rows`` rows are kept; positions without one repeat its first row,
-    where a loss surely has a gradient.
+    (n,). Of each unit the first ``rows`` rows are kept. One with fewer repeats them in turn until
+    its positions are full: all hold a row, and a unit counts as much as any other, whatever
+    ``rows`` is.
+
+    **Guarantee:** a unit's record is a function of that unit's rows alone.
     """
     names = identifiers(unit)
     arrays = [np.asarray(part) for part in data]
@@ -229,16 +233,12 @@ def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np
     units, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
     which = np.argsort(np.argsort(first))[which]
     order = np.argsort(which, kind="stable")
-    starts = np.searchsorted(which[order], np.arange(len(units)))
-    place = np.arange(len(order)) - starts[which[order]]
-    present = np.zeros((len(units), rows), dtype=np.float32)
-    present[which[order], place] = 1.0
-    shaped: list[np.ndarray] = []
-    for part in arrays:
-        whole = np.repeat(part[kept][order][starts][:, None], rows, axis=1)
-        whole[which[order], place] = part[kept][order]
-        shaped.append(whole)
-    return (present, *shaped)
+    counts = np.bincount(which, minlength=len(units))
+    starts = np.cumsum(counts) - counts
+    # (units, rows): a unit's rows in turn until its places are full
+    index = starts[:, None] + np.arange(rows) % counts[:, None]
+    present = np.ones(index.shape, dtype=np.float32)
+    return (present, *(part[kept][order][index] for part in arrays))
 
 
 def unit_records(data: tuple[Any, ...], unit: object, rows: int) -> UnitRecords:
