@@ -6,12 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 
 from lastiterate.cli.tables import model_to_json, show_model
 from lastiterate.cli.train import Training
-from lastiterate.data import Ignore, Numeric, Schema
+from lastiterate.data import Ignore, Numeric, Schema, load_bundled, split
 from lastiterate.data.columns import Category, Date, Words
+from lastiterate.data.encoding import encode_public
 from lastiterate.errors import InputError
+from lastiterate.release import data_file
 from lastiterate.release.file_training import PublicScores, fit_file
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.score_meaning import Labels
@@ -247,3 +251,66 @@ def test_remedies_name_the_file_that_can_be_mended(tmp_path):
     bad.write_text(good.read_text().replace("2026-01-05", "05.01.2026"))
     with pytest.raises(InputError, match=r"or train with.*this is in the test file .*bad\.csv"):
         fit_file(replace(order, test=str(bad)))
+
+
+def rents(path, count=600, decimal="."):
+    """Rents of 0 to 1,590; a third of them is above 1,000."""
+    rows = [f"{i % 40};{40 * (i % 40) + i % 7 * 5:.1f}" for i in range(count)]
+    path.write_text("\n".join(["size;rent", *rows]).replace(".", decimal) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_regression_is_scored_by_the_numbers_of_the_test_file(tmp_path, capsys, decimal):
+    """Targets that training moves to the ends of the range stay what they are in a test."""
+    path = rents(tmp_path / "rents.csv", decimal=decimal)
+    schema = Schema(
+        (Numeric("size", 0, 40),), target="rent", target_range=(0.0, 1000.0), decimal=decimal
+    )
+    order = TrainingRequest(data=path, schema=schema, budget=Budget(20.0), test=path)
+    result = fit_file(order)
+    said = np.array([float(row[0]) for row in prediction_rows(result.model, path)[1]])
+    true = np.array([40 * (i % 40) + i % 7 * 5.0 for i in range(600)])
+    assert result.test_score == pytest.approx(r2_score(true, said), abs=1e-6)
+    assert result.test_score < r2_score(true.clip(0, 1000), said) - 0.2
+    outside = int((true > 1000).sum())
+    words = f"{outside} of 600 targets lie outside [0, 1000], and predictions never do"
+    assert f"R^2 {result.test_score:.3f}, public data ({words})" in shown(result, capsys)
+    assert result.scores.describe("t.csv") == f"R^2 {result.test_score:.3f} on t.csv; {words}"
+    scores = model_to_json(result, "m")["test_scores"]
+    assert (scores["targets"], scores["targets_outside"]) == (600, outside)
+    wide = fit_file(replace(order, schema=replace(schema, target_range=(0.0, 2000.0))))
+    assert wide.scores.targets_outside == 0 and "targets" not in wide.scores.describe("t.csv")
+    assert "(" not in shown(wide, capsys).split("public data")[1].split("│")[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("inf", "must be finite numbers, and is not in record 2; correct the cell"),
+        ("5", "must hold two different numbers at least, or R^2 has no meaning; add records"),
+    ],
+)
+def test_targets_without_a_score_are_refused_before_training(tmp_path, cells, said):
+    test, path = tmp_path / "test.csv", rents(tmp_path / "rents.csv")
+    test.write_text(f"size;rent\n1;5\n2;{cells}\n")
+    schema = Schema((Numeric("size", 0, 40),), target="rent", target_range=(0.0, 1000.0))
+    order = TrainingRequest(data=path, schema=schema, budget=Budget(1.0), test=str(test))
+    with pytest.raises(InputError, match="target 'rent' must") as refused:
+        fit_file(order)
+    assert said in str(refused.value) and f"in the test file {test}" in str(refused.value)
+
+
+def test_a_bundled_regression_is_scored_by_its_own_numbers(monkeypatch):
+    """Also where a schema's range is narrower than they are, as that of no bundled set is."""
+    table, schema = load_bundled("diabetes")
+    narrow = replace(schema, target_range=(25.0, 150.0))
+    monkeypatch.setattr(data_file, "load_bundled", lambda name: (table, narrow))
+    result = fit_file(TrainingRequest(data="diabetes", budget=Budget(20.0), features="plain"))
+    x, y = encode_public(table, narrow)
+    trained, held = split(len(table), seed=0)
+    assert np.array_equal(y, table.answers)
+    assert result.test_score == pytest.approx(r2_score(y[held], result.model.predict(x[held])))
+    assert result.scores.targets_outside == (y[held] > 150).sum() > 30
+    plain = Ridge().fit(x[trained], y[trained].clip(25, 150)).predict(x[held])
+    assert result.plain_score == pytest.approx(r2_score(y[held], plain), abs=1e-5)

@@ -201,6 +201,8 @@ def _describe_score(result: TrainResult) -> str:
         others.append(f"{result.plain_score:.3f} without privacy")
     if scores is not None and scores.largest_class is not None:
         others.append(f"always {scores.largest_class}: {scores.largest_share:.3f}")
+    if scores is not None and scores.beyond:
+        others.append(scores.beyond)
     compared = f" ({escape('; '.join(others))})" if others else ""
     return f"[bold]{result.test_score:.3f}[/bold], public data{compared}"
 

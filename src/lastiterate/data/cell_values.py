@@ -205,10 +205,10 @@ def _plain_text(cell: str, number: int) -> str:
     return "" if cell.lower() in MISSING else canonical_text(cell)
 
 
-def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
-    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps
-    that."""
-    values = _read_numbers(column, cells, first)
+def read_numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+    """Numbers as the cells state them (n,) float64, also outside the public range; NaN where one is
+    missing and the schema keeps that."""
+    values = _parse_numbers(column, cells, first)
     missing = np.isnan(values)
     if missing.any() and column.missing == "refuse":
         raise InputError(
@@ -219,6 +219,13 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
         )
     if column.missing not in ("refuse", INDICATOR):
         values = np.where(missing, float(column.missing), values)
+    return values
+
+
+def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps
+    that."""
+    values = read_numbers(column, cells, first)
     outside = (values < column.low) | (values > column.high)
     if column.outside == "refuse" and outside.any():
         raise InputError(
@@ -231,7 +238,7 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     return column.to_unit(np.clip(values, column.low, column.high))
 
 
-def _read_numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
+def _parse_numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     """Numbers of cells (n,) float64, NaN where one is missing."""
     if isinstance(cells, np.ndarray):
         return cells.astype(np.float64)

@@ -9,7 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.cell_values import RANGE, Positions, numbers, plain_cells, values_of
+from lastiterate.data.cell_values import (
+    RANGE,
+    Positions,
+    numbers,
+    plain_cells,
+    read_numbers,
+    values_of,
+)
 from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import (
@@ -140,6 +147,16 @@ def encode(table: Table, schema: object) -> tuple[np.ndarray, np.ndarray]:
         raise _number_in_file(error, table) from None
 
 
+def encode_public(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """Features and target of records to score on, which are public: class indices, or for regression
+    the table's own numbers (n,) float64, which may lie outside the public range."""
+    features, target = encode(table, schema)
+    if schema.target_range is None:
+        return features, target
+    column, cells = _target_cells(_answers(table, schema), schema, table.first)
+    return features, read_numbers(column, cells, table.first)
+
+
 def _number_in_file(error: InputError, table: Table) -> InputError:
     """The same error with the record's number in the file, also where rows before it were left out."""
     if table.kept is None:
@@ -262,15 +279,19 @@ def _answers(table: Table, schema: Schema) -> Cells:
     return table.answers
 
 
+def _target_cells(answers: Cells, schema: Schema, first: int) -> tuple[Numeric, Cells]:
+    """A regression's target as a column, and its cells with a decimal point."""
+    assert schema.target_range is not None
+    column = Numeric(schema.target, *schema.target_range)
+    if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
+        return column, to_doubles(answers)
+    texts = [x if isinstance(x, str) else str(x) for x in answers]
+    return column, _plain(schema, column, texts, first)
+
+
 def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
-        column = Numeric(schema.target, *schema.target_range)
-        if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
-            cells = to_doubles(answers)
-        else:
-            texts = [x if isinstance(x, str) else str(x) for x in answers]
-            cells = _plain(schema, column, texts, first)
-        return numbers(column, cells, first).astype(np.float32)
+        return numbers(*_target_cells(answers, schema, first), first).astype(np.float32)
     place = Positions(schema.classes)
     if (
         isinstance(answers, np.ndarray) and answers.dtype.kind in "biu"

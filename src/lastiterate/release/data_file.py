@@ -19,7 +19,7 @@ from lastiterate.data import (
     read_table,
     split,
 )
-from lastiterate.data.encoding import check_stated, find_faults, form_of, memory
+from lastiterate.data.encoding import check_stated, encode_public, find_faults, form_of, memory
 from lastiterate.data.file_stream import Stream
 from lastiterate.data.readers import find_format
 from lastiterate.data.record_source import EncodedSource, estimate_memory, open_stream, streams
@@ -150,10 +150,12 @@ class DataFile:
 
     @property
     def tested(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rows and targets that are public: what is held out of a bundled set, or a test file's."""
+        """Rows and targets that are public: what is held out of a bundled set, or a test file's; the
+        targets of a regression as they are written, also outside the public range."""
         if not self.bundled:
             return self.held
-        (features, target), out = self._encoded, self._kept[1]
+        assert isinstance(self.table, Table)
+        (features, target), out = encode_public(self.table, self.schema), self._kept[1]
         return features[out], target[out]
 
     @cached_property
@@ -232,7 +234,9 @@ def too_large(data: str) -> str | None:
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        features, target = encode(read_table(path, schema), schema)
+        features, target = encode_public(read_table(path, schema), schema)
+        if schema.regression:
+            _check_numbers(target, schema.target)
     except InputError as error:
         raise error.with_clause(f"this is in the test file {path}") from None
     if features.shape[1] != width:
@@ -240,6 +244,25 @@ def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.
             "test", f"must have {width} features like the data file", features.shape[1]
         )
     return features, target
+
+
+def _check_numbers(target: np.ndarray, name: str) -> None:
+    """Refuse targets of a test of which no R^2 can be computed."""
+    if not np.isfinite(target).all():
+        record = int(np.argmin(np.isfinite(target))) + 1
+        raise InputError(
+            f"target {name!r}",
+            f"must be finite numbers, and is not in record {record}",
+            None,
+            "correct the cell, or leave the record out",
+        )
+    if len(np.unique(target)) < 2:
+        raise InputError(
+            f"target {name!r}",
+            "must hold two different numbers at least, or R^2 has no meaning",
+            None,
+            "add records, or train without a test file",
+        )
 
 
 def schema_for(

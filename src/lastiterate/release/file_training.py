@@ -31,7 +31,7 @@ from lastiterate.release.linear_plans import (
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
+from lastiterate.release.score_meaning import Labels, Range, pick_class, threshold_of
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import find_id_column
 from lastiterate.run.adjacency import has_fixed_size
@@ -55,7 +55,8 @@ class PublicScores:
     ``value``: accuracy or R^2. ``largest_class``, ``largest_share``: the most frequent class of
     these records, and what always answering it gets. Of two classes: ``auroc``, and the
     ``average_precision`` for the one that is rarer there; ``None`` where there is one class alone.
-    ``recall``, ``precision``: of the rarer class, for the predicted labels.
+    ``recall``, ``precision``: of the rarer class, for the predicted labels. ``targets``: how many
+    numbers were predicted, of which ``targets_outside`` lie outside ``target_range``.
     """
 
     value: float
@@ -67,6 +68,19 @@ class PublicScores:
     average_precision: float | None = None
     recall: float | None = None
     precision: float | None = None
+    targets: int | None = None
+    targets_outside: int | None = None
+    target_range: tuple[float, float] | None = None
+
+    @property
+    def beyond(self) -> str:
+        """How many targets no prediction can reach, in words; empty where none is so."""
+        if not self.targets_outside or self.target_range is None:
+            return ""
+        low, high = self.target_range
+        count = f"{self.targets_outside:,} of {self.targets:,} targets"
+        lie = "lies" if self.targets_outside == 1 else "lie"
+        return f"{count} {lie} outside [{low:g}, {high:g}], and predictions never do"
 
     @property
     def rare(self) -> bool:
@@ -76,7 +90,7 @@ class PublicScores:
     def describe(self, where: str) -> str:
         """All of them in one line; ``where``: what the records are."""
         if self.largest_class is None:
-            return f"R^2 {self.value:.3f} on {where}"
+            return f"R^2 {self.value:.3f} on {where}" + (self.beyond and f"; {self.beyond}")
         ranking = (
             ""
             if self.auroc is None
@@ -85,6 +99,18 @@ class PublicScores:
         )
         always = f"; always answering {self.largest_class} gets {self.largest_share:.3f}"
         return f"{self.value:.3f} on {where}{always}{ranking}"
+
+    @classmethod
+    def of_numbers(cls, answers: Range, predicted: np.ndarray, target: np.ndarray) -> PublicScores:
+        """Of predictions (m,), for the targets (m,) as they are written."""
+        return cls(
+            value=float(
+                1 - ((target - predicted) ** 2).sum() / ((target - target.mean()) ** 2).sum()
+            ),
+            targets=len(target),
+            targets_outside=int(((target < answers.low) | (target > answers.high)).sum()),
+            target_range=(answers.low, answers.high),
+        )
 
     @classmethod
     def of_classes(cls, labels: Labels, chances: np.ndarray, target: np.ndarray) -> PublicScores:
@@ -400,11 +426,8 @@ def _score(model: ReleasedModel, order: TrainingRequest, file: DataFile) -> Publ
     if isinstance(order.answers, Labels):
         assert isinstance(model, FittedLinear)
         return PublicScores.of_classes(order.answers, model.probabilities(features), target)
-    predicted, answers = model.predict(features), file.answers
-    truth = answers.of(np.asarray(target, dtype=np.float64)[:, None])
-    return PublicScores(
-        value=float(1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
-    )
+    assert isinstance(file.answers, Range)
+    return PublicScores.of_numbers(file.answers, model.predict(features), target)
 
 
 def _plain_score(file: DataFile) -> float:
@@ -412,10 +435,12 @@ def _plain_score(file: DataFile) -> float:
     from sklearn.linear_model import LogisticRegression, Ridge  # pyright: ignore
 
     assert file.tested is not None
+    (features, target), answers = file.tested, file.answers
     model = Ridge() if file.schema.regression else LogisticRegression(max_iter=2000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return float(model.fit(*file.rows).score(*file.tested))  # pyright: ignore
+        truth = answers.scale(target) if isinstance(answers, Range) else target
+        return float(model.fit(*file.rows).score(features, truth))  # pyright: ignore
 
 
 def find_free_folder(data: str) -> tuple[Path, Path | None]:

@@ -106,9 +106,13 @@ class Range:
     def of(self, scores: np.ndarray) -> np.ndarray:
         return self.low + (np.clip(scores[:, 0], -1, 1) + 1) * (self.high - self.low) / 2
 
+    def scale(self, target: np.ndarray) -> np.ndarray:
+        """Targets in units in which the range is [-1, 1]; those outside of it stay outside."""
+        return 2 * (target - self.low) / (self.high - self.low) - 1
+
     def scale_target(self, target: np.ndarray) -> np.ndarray:
         """Targets clipped to the range and moved to [-1, 1]."""
-        return 2 * (np.clip(target, self.low, self.high) - self.low) / (self.high - self.low) - 1
+        return self.scale(np.clip(target, self.low, self.high))
 
     def words(self, outputs: int) -> str:
         return f"a number in [{self.low:g}, {self.high:g}]"
