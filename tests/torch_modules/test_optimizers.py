@@ -386,6 +386,93 @@ def test_a_schedule_that_counts_steps_is_taken(schedule: Any):
     assert made.certificate.run.update.name.startswith("SGD, ")
 
 
+LR = lr_scheduler
+LONG = replace(PLAIN, steps=40, batching=li.RandomAllocation(2))  # 12 steps an epoch, 3.3 epochs
+WRITTEN_FOR_EPOCHS = {
+    "milestones": (lambda o: LR.MultiStepLR(o, [2, 3], 0.1), "0.01 of its largest from step 4 to"),
+    "a function": (
+        lambda o: LR.LambdaLR(o, lambda e: 1 if e < 2 else 0.5),
+        "0.5 .* from step 3 to",
+    ),
+    "milestones of a longer run": (lambda o: LR.MultiStepLR(o, [4, 8, 12], 0.1), "from step 13 to"),
+    "a line": (
+        lambda o: LR.LinearLR(o, 1.0, 0.1, total_iters=3),
+        "LinearLR is at 0.1 of .* step 4",
+    ),
+    "halved": (lambda o: LR.StepLR(o, 3, 0.5), "StepLR falls 13 times, to 0.00012 of its largest"),
+    "steps of a function": (lambda o: LR.LambdaLR(o, lambda e: 0.5 ** (e // 3)), "falls 13 times"),
+    "a warm-up and milestones": (
+        lambda o: LR.SequentialLR(
+            o, [LR.LinearLR(o, 0.1, total_iters=1), LR.MultiStepLR(o, [1, 2], 0.1)], [1]
+        ),
+        "SequentialLR is at 0.01 of its largest from step 4 to the end",
+    ),
+    "a warm-up and a cosine": (
+        lambda o: LR.SequentialLR(
+            o, [LR.LinearLR(o, 0.1, total_iters=1), LR.CosineAnnealingLR(o, 3)], [1]
+        ),
+        "SequentialLR turns 13 times",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_FOR_EPOCHS)
+def test_a_schedule_of_epochs_is_refused_before_it_is_paid_for_and_its_remedy_works(
+    name: str, tmp_path: Path
+):
+    schedule, said = WRITTEN_FOR_EPOCHS[name]
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
+    before = (tmp_path / "l").read_bytes()
+
+    def make(p: Any) -> Any:
+        return schedule(torch.optim.SGD(p, lr=0.1, momentum=0.5))
+
+    remedy = "'; .*count steps in it, 12 for an epoch, or write .*PerEpoch"
+    with pytest.raises(InputError, match=said + "[^']*" + remedy):
+        train(make, LONG, ledger=ledger, dataset="d")
+    assert (tmp_path / "l").read_bytes() == before
+    assert train(PerEpoch(make), LONG)
+    assert train(make, replace(LONG, batching=li.FullBatch()))  # where an epoch is a step
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: LR.LinearLR(o, 0.01, total_iters=2),
+        lambda o: LR.LambdaLR(o, lambda k: min(1.0, k / 2)),
+        lambda o: LR.MultiStepLR(o, [20, 30], 0.1),
+        lambda o: LR.MultiStepLR(o, [14], 0.1),
+        lambda o: LR.MultiStepLR(o, [39], 1e-4),
+        lambda o: LR.StepLR(o, 12, 0.1),
+        lambda o: LR.StepLR(o, 2, 0.96),
+        lambda o: LR.ExponentialLR(o, 0.9),
+        lambda o: LR.LambdaLR(o, lambda k: 1 / (1 + k)),
+        lambda o: LR.PolynomialLR(o, 40, 2.0),
+        lambda o: LR.OneCycleLR(o, 0.1, total_steps=41),
+        lambda o: LR.CosineAnnealingLR(o, 40),
+        lambda o: LR.SequentialLR(
+            o, [LR.ConstantLR(o, 0.1, total_iters=4), LR.CosineAnnealingLR(o, 36)], [4]
+        ),
+    ],
+)
+def test_a_schedule_of_many_steps_is_taken(schedule: Any):
+    assert train(lambda p: schedule(torch.optim.SGD(p, lr=0.1)), LONG)
+
+
+@pytest.mark.parametrize(
+    "schedule, said",
+    [
+        (lambda o: LR.MultiStepLR(o, [20, 30], 0.1), "milestones=20"),
+        (lambda o: LR.OneCycleLR(o, 0.1, total_steps=41), "total_steps=41"),
+        (lambda o: LR.PolynomialLR(o, 40), "total_iters=40"),
+    ],
+)
+def test_a_schedule_of_steps_in_epochs_is_warned_of(schedule: Any, said: str):
+    with pytest.warns(UserWarning, match=f"{said}.* counts epochs, and the run has 3.333"):
+        train(PerEpoch(lambda p: schedule(torch.optim.SGD(p, lr=0.1))), LONG)
+
+
 def test_a_step_size_next_to_an_optimizer_is_shown():
     with pytest.raises(
         InputError, match=r"step_size must be 1 .*, got 0.5; give the learning rate"

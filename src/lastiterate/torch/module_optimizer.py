@@ -17,11 +17,14 @@ from typing import Any, ClassVar, final
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import (
+    ConstantLR,
     CosineAnnealingLR,
     CosineAnnealingWarmRestarts,
     CyclicLR,
+    LinearLR,
     LRScheduler,
     ReduceLROnPlateau,
+    SequentialLR,
 )
 
 from lastiterate.engine.optimizers import check_decay
@@ -34,13 +37,15 @@ Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | LRScheduler]
 SCHEDULERS = "a scheduler whose class is one of torch.optim.lr_scheduler"
 LONG = 2
 """A schedule whose period is more than so many times the run's epochs is warned of."""
+STAIR = 0.95
+"""A schedule that falls in stairs falls to less than so much of its rate at once."""
 FADED = 1000
 """A learning rate of less than one in so many of the largest moves nothing."""
 COUNTED = (
-    "a scheduler is stepped once per step: count steps in it, or write "
+    "a scheduler is stepped once per step: count steps in it, {epoch:.4g} for an epoch, or write "
     "optimizer=lastiterate.torch.PerEpoch(lambda p: ...)"
 )
-"""What to do about a schedule that was written for epochs."""
+"""What to do about a schedule that was written for epochs of so many steps."""
 
 
 @final
@@ -387,6 +392,7 @@ class ModuleOptimizer(UpdateRule):
         made = OptimizerState.by(self.make, self.shapes, self.epoch)
         if made.scheduler is None:
             return
+        counted = COUNTED.format(epoch=epoch)
         rates = [made.rate]
         made.step([torch.zeros_like(parameter) for parameter in made.parameters])
         for k in range(1, steps):
@@ -399,10 +405,11 @@ class ModuleOptimizer(UpdateRule):
                     f"must have a schedule that continues after each of the run's {steps} "
                     f"steps, and {type(made.scheduler).__name__} ends",
                     f"an error after step {k + 1}",
-                    COUNTED if self.epoch == 1 else "it counts epochs: give it more of them",
+                    counted if self.epoch == 1 else "it counts epochs: give it more of them",
                 ) from None
-        if self.epoch == 1 < epoch:
-            _check_turns(made.scheduler, rates, steps / epoch)
+        if self.epoch == 1 < epoch and steps:
+            _check_turns(made.scheduler, rates, epoch)
+            _check_falls(made.scheduler, rates, epoch)
         if isinstance(self.make, PerEpoch) and steps:
             _warn_of_period(made.scheduler, steps / epoch)
         tiny = [k for k, rate in enumerate(rates) if rate < max(rates) / FADED]
@@ -412,7 +419,7 @@ class ModuleOptimizer(UpdateRule):
                 f"must have a learning rate of 1/{FADED} of its largest, or more, for half of the "
                 f"run's {steps} steps: the rest would spend the budget and move nothing",
                 f"{type(made.scheduler).__name__} falls below that at step {tiny[0] + 1}",
-                COUNTED if self.epoch == 1 else "let it fall more slowly",
+                counted if self.epoch == 1 else "let it fall more slowly",
             )
 
     def identity(self, steps: int) -> str:
@@ -453,27 +460,67 @@ class ModuleOptimizer(UpdateRule):
         return hasher.hexdigest()
 
 
-def _check_turns(scheduler: LRScheduler, rates: list[float], epochs: float) -> None:
+def _check_turns(scheduler: LRScheduler, rates: list[float], epoch: float) -> None:
     """Refuse a schedule that turns as often as one that counts epochs and is stepped at every
     step: a cosine that rises and falls again, cycles or restarts more than one per epoch."""
     change = np.diff(rates)
     signs = np.sign(change[np.abs(change) > 1e-9 * max(rates)])
     turns = int((signs[1:] != signs[:-1]).sum())
-    most = {CosineAnnealingLR: 1, CyclicLR: 2 * epochs, CosineAnnealingWarmRestarts: 2 * epochs}
-    if turns > most.get(type(scheduler), turns):
+    if turns > _count_turns(scheduler, len(rates) / epoch):
         raise InputError(
             "optimizer",
             f"must have a learning rate that turns with the run's {len(rates)} steps, "
-            f"{epochs:.4g} epochs",
+            f"{len(rates) / epoch:.4g} epochs",
             f"{type(scheduler).__name__} turns {turns} times",
-            f"{COUNTED}; a rate that is meant to turn so often is a LambdaLR",
+            f"{COUNTED.format(epoch=epoch)}; a rate that is meant to turn so often is a LambdaLR",
         )
+
+
+def _count_turns(scheduler: LRScheduler, epochs: float) -> float:
+    """How often a schedule that counts steps may turn."""
+    if isinstance(scheduler, SequentialLR):
+        parts = scheduler._schedulers  # pyright: ignore[reportAttributeAccessIssue]
+        return sum(_count_turns(part, epochs) for part in parts) + len(parts) - 1
+    return {
+        CosineAnnealingLR: 1,
+        CyclicLR: 2 * epochs,
+        CosineAnnealingWarmRestarts: 2 * epochs,
+        ConstantLR: 0,
+        LinearLR: 0,
+    }.get(type(scheduler), np.inf)
+
+
+def _check_falls(scheduler: LRScheduler, rates: list[float], epoch: float) -> None:
+    """Refuse a rate that falls as early or as often as one that counts epochs and is stepped at
+    every step: to a half or less within the first steps, and is constant then; or in stairs, more
+    than one per epoch or to less than one in ``FADED``."""
+    steps, epochs, name = len(rates), len(rates) / epoch, type(scheduler).__name__
+    least, tolerance = rates[-1] / (max(rates) or 1.0), 1e-9 * max(rates)
+    change, steep = np.diff(rates), np.array(rates[1:]) < STAIR * np.array(rates[:-1])
+    last = np.flatnonzero(np.abs(change) > tolerance).max(initial=-1) + 1
+    falls = np.flatnonzero(change < -tolerance)
+    if not (len(falls) and least <= 0.5):
+        return
+    stairs = len(falls) > 2 and steep[falls].all() and (np.diff(falls) > 1).all()
+    if last <= min(LONG * epochs, steps / 4) or (last <= steps / 3 and least < 0.011):
+        got = f"{name} is at {least:.2g} of its largest from step {last + 1} to the end"
+    elif stairs and (least < 0.999 / FADED or (least <= 0.1 and len(falls) > epochs)):
+        got = f"{name} falls {len(falls)} times, to {least:.2g} of its largest"
+    else:
+        return
+    raise InputError(
+        "optimizer",
+        f"must have a learning rate that falls with the run's {steps} steps, {epochs:.4g} epochs",
+        got,
+        COUNTED.format(epoch=epoch),
+    )
 
 
 def _warn_of_period(scheduler: LRScheduler, epochs: float) -> None:
     """Warn of a schedule of epochs that hardly begins in the run, as one that counts steps does."""
-    for name in ("T_max", "step_size", "T_0"):
-        period = getattr(scheduler, name, 0)
+    for name in ("T_max", "step_size", "T_0", "milestones", "total_iters", "total_steps"):
+        given = getattr(scheduler, name, 0)
+        period = min(given, default=0) if isinstance(given, dict) else given
         if period > LONG * epochs:
             warnings.warn(
                 f"{type(scheduler).__name__}({name}={period}) in PerEpoch counts epochs, and the run "
