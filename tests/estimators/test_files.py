@@ -22,6 +22,7 @@ from lastiterate.estimators import (
     DPHuberRidge,
     DPLogisticRegression,
     DPSearchCV,
+    list_trusted_types,
     register_onnx_converters,
 )
 
@@ -49,16 +50,7 @@ SCHEMA = {
         "who": {"kind": "id"},
     },
 }
-TYPES = {
-    "lastiterate.data.schema.Schema",
-    "lastiterate.estimators.classifier.DPLogisticRegression",
-    "lastiterate.estimators.grid_search.DPSearchCV",
-    "lastiterate.estimators.pipelines.SchemaTransformer",
-    "lastiterate.estimators.regressor.DPHuberRidge",
-    "lastiterate.release.fitted_linear.FittedLinear",
-    "lastiterate.release.fitted_linear.FittedSelected",
-}
-"""All types that the guide says skops must trust."""
+TYPES = set(list_trusted_types())
 
 
 def fit(kind: str) -> tuple[Any, Any]:

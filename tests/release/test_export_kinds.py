@@ -14,12 +14,16 @@ from typing import Any
 
 import jax.numpy as jnp
 import joblib
+import mlflow.pyfunc
 import numpy as np
 import onnxruntime
+import pandas
 import pytest
 import safetensors.numpy
 import skops.io
 from huggingface_hub import ModelCard
+from lastiterate_check.__main__ import main
+from lastiterate_check.exports import read_release
 
 import lastiterate as li
 from lastiterate.bayes.linear import LinearModel
@@ -294,30 +298,37 @@ def test_every_form(kind: str, folders: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(answer(case, content), right, atol=1e-5)
         (tmp_path / name).write_bytes(content)
         assert li.verify(tmp_path / name).holds, form
+        assert read_release(tmp_path / name)[0]["content_sha256"] == subject.body["content_sha256"]
         assert not [secret for secret in SECRETS if secret in content], form
-    hub = export_files(subject, "huggingface", folder)
-    for name, content in hub.items():
-        (tmp_path / "hub").mkdir(exist_ok=True)
-        (tmp_path / "hub" / name).write_bytes(content)
-        assert not [secret for secret in SECRETS if secret in content], name
-    checked = li.verify(tmp_path / "hub")
-    assert checked.holds and not checked.uncovered
-    card = ModelCard.load(tmp_path / "hub" / "README.md")
+    hub = case.model.to_huggingface(tmp_path / "hub")
+    for file in hub.iterdir():
+        assert not [secret for secret in SECRETS if secret in file.read_bytes()], file.name
+    checked = li.verify(hub)
+    assert checked.holds and not checked.uncovered and main([str(hub)]) in (0, 3)
+    card = ModelCard.load(hub / "README.md")
     assert card.data.library_name == "lastiterate"
     assert card.data.differential_privacy["epsilon"] == checked.epsilon
-    found = answer_weights(case, hub["weights.safetensors"])
+    found = answer_weights(case, (hub / "weights.safetensors").read_bytes())
     np.testing.assert_allclose(found, right, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mlflow(kind: str, folders: Any) -> None:
+def test_mlflow(kind: str, folders: Any, tmp_path: Path) -> None:
     """What MLflow calls; ``test_mlflow_model`` has its own loader and server."""
     case, folder = case_of(kind), folders(kind)
     if (kind, "mlflow") in REFUSED:
         with pytest.raises(InputError, match=REFUSED[kind, "mlflow"]):
             export_files(read(folder), "mlflow", folder)
         return
-    found = Scorer(li.load(folder)).predict(case.records)
+    if kind == "posterior sample of a table":  # MLflow's own loader
+        served = case.model.to_mlflow(tmp_path / "served")
+        assert li.verify(served).holds
+        for file in served.rglob("*"):
+            assert file.is_dir() or not [one for one in SECRETS if one in file.read_bytes()]
+        table = pandas.DataFrame(case.records).drop(columns="who")
+        found = mlflow.pyfunc.load_model(str(served)).predict(table)
+    else:
+        found = Scorer(li.load(folder)).predict(case.records)
     assert found["prediction"].tolist() == case.model.predict(case.rows).tolist()
     if found.shape[1] > 1:
         np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), expected(case))

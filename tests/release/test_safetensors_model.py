@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lastiterate_check.exports import read_release
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -56,6 +57,7 @@ def test_every_kind_of_model_verifies(kind: str, tmp_path: Path) -> None:
     assert there.keys() == here.keys() and all((there[k] == here[k]).all() for k in here)
     checked = li.verify(file)
     assert checked.holds and not checked.uncovered
+    assert read_release(file)[0]["weights_sha256"]  # by the independent checker
     assert checked.epsilon == model.certificate.epsilon(model.delta)
     done = CliRunner().invoke(app, ["verify", str(file)])
     assert "weights, model and certificate agree" in " ".join(done.output.split())

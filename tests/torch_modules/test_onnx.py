@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from lastiterate_check.exports import read_release
 from torch import nn
 
 import lastiterate as li
@@ -70,6 +71,7 @@ def test_several_inputs(tmp_path: Path) -> None:
     file = model.to_onnx(tmp_path / "two.onnx", inputs)
     np.testing.assert_allclose(answer(file, *inputs), model.predict(inputs), atol=1e-5)
     assert li.verify(file).holds
+    assert read_release(file)[0]["weights_sha256"]  # by the independent checker
 
 
 def test_a_changed_weight_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -179,6 +180,20 @@ class ReleasedModel(ABC):
         make = import_module("lastiterate.release.mlflow_model").to_mlflow
         where = folders.free(folder)
         write_folder(where, make(self.files()))
+        return where
+
+    def to_huggingface(self, folder: str | Path) -> Path:
+        """Write a folder for the Hugging Face Hub: the model's own with its card as README.md.
+
+        ``lastiterate.load`` and ``lastiterate.verify`` read it. Errors: a folder that exists, and a
+        model whose certificate is not about every record.
+        """
+        exports = import_module("lastiterate.report.exports")
+        where = folders.free(folder)
+        with tempfile.TemporaryDirectory() as parent:
+            saved = self.save(Path(parent, where.name))
+            subject = import_module("lastiterate.report.subject").read(saved)
+            write_folder(where, exports.export_files(subject, "huggingface", saved))
         return where
 
     def log_to_mlflow(self, name: str, **options: Any) -> Any:
