@@ -134,12 +134,10 @@ def read_release(path: Path) -> tuple[Body, list[str]]:
         stored, lines = read_folder(Path(folder))
     if not stored.get("weights_sha256") or not stored.get("model_sha256"):
         raise BadInput("certificate: names no weights and no model, which the file carries")
-    unit = (stored.get("stated") or {}).get("unit", {})
+    name = (stored.get("stated") or {}).get("unit", {}).get("name", "")
+    unit = unit_of(stored, name)[2].removesuffix(", as the loss takes it")
     right = {name: json.dumps(stored.get(name)) for name in ("epsilon", "delta")}
-    right |= {
-        "adjacency": stored.get("adjacency"),
-        "unit": unit_of(stored, unit.get("name", ""))[2],
-    }
+    right |= {"adjacency": stored.get("adjacency"), "unit": unit}
     for name, text in right.items():
         if stated.get(name, text) != text:
             raise BadInput(f"metadata: {name} is not what the certificate says")
