@@ -5,6 +5,8 @@ import copy
 import gc
 import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +20,13 @@ import pytest
 import lastiterate as li
 from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE
 from lastiterate.engine.loop import advance
+from lastiterate.engine.network import iterate_network
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.trainer import Diverged, Loop
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.jax import PrivateState, private
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import composition_reminder, pipeline
+from lastiterate.release import composition_reminder, network_model, pipeline
 from lastiterate.release.network_model import FittedNetwork
 from lastiterate.release.units import UnitLoss
 
@@ -237,12 +240,22 @@ def test_iterates_are_copies_of_what_is_released():
     assert np.isfinite(model.params["out"][0]).all()
 
 
-def test_the_loop_cannot_change_the_records_between_two_steps():
+def test_the_loop_cannot_change_the_records_between_two_steps(monkeypatch):
+    """Not even where JAX reads the memory of NumPy's arrays as it is."""
+    taken = []
+
+    def watched(run, loss, params, data, *given, **named):
+        taken.extend(data)
+        return iterate_network(run, loss, params, data, *given, **named)
+
+    monkeypatch.setattr(network_model, "iterate_network", watched)
     x, y = X.copy(), Y.copy()
     pair, state = begin(data=(x, y), seed=1)
+    assert not any(np.shares_memory(one, two) for one, two in zip(taken, (x, y), strict=True))
     state = pair.update(state)
     x[:], y[:] = 9.0, 1
     found = finish(pair, state)
+    taken.clear()
     same(found.params, finish(*begin(seed=1)).params)
 
 
@@ -404,6 +417,19 @@ def test_an_error_of_the_loop_leaves_the_ledger_as_an_interrupted_train(ledger, 
     assert ledger.total("a").left == ledger.total("b").left
     gc.collect()
     assert {path.name for path in tmp_path.iterdir()} == {"l"}, "reserved space is given back"
+
+
+def test_a_process_that_ends_within_a_loop_gives_reserved_space_back(tmp_path):
+    code = """
+import os, numpy as np, lastiterate as li
+from lastiterate.jax import private
+run = li.Run(n=8, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(9.0))
+pair = private(run, lambda w, row: w @ row, out="model")
+state = pair.update(pair.init(np.zeros(3), (np.ones((8, 3)),)))
+assert len(os.listdir()) == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

@@ -81,8 +81,9 @@ def test_the_loop_releases_the_bits_and_the_certificate_of_train(name):
     module = net(*parts)
     first = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     private = begin(run, module, **options)
-    seen = []
+    seen, steps = [], []
     for step in private:
+        steps.append(step)
         assert step == private.done and torch.is_grad_enabled()
         same(module.state_dict(), first)
         if run.release == "all":
@@ -90,7 +91,8 @@ def test_the_loop_releases_the_bits_and_the_certificate_of_train(name):
     found = private.release()
     data = options.pop("data")
     model = li.train(run, data, model=net(*parts), loss=LOSS, **BUDGET | options)
-    assert type(found) is FittedModule and found.exact == model.exact and step == run.steps
+    assert type(found) is FittedModule and found.exact == model.exact
+    assert steps == [*range(1, run.steps + 1)]
     same(found.state, model.state)
     assert found.certificate.to_dict(1e-4) == model.certificate.to_dict(1e-4)
     assert found.effect == model.effect and private.run == model.run and found.inputs == 1
@@ -119,6 +121,7 @@ def test_a_hidden_iterate_is_refused_and_a_visible_one_is_a_copy():
     with pytest.raises(InputError, match=r"'all'.*dataclasses\.replace\(run, release=\"all\"\)"):
         private.parameters()
     assert next(private) == 2, "the refusal changes nothing"
+    assert private._steps._pause.read is None, "nor does the engine hand it over"
     private = begin(ALL)
     with pytest.raises(InputError, match="must have made a step before"):
         private.parameters()
@@ -165,16 +168,20 @@ def test_a_step_that_fails_ends_the_run(monkeypatch):
 
 
 def test_the_loop_changes_neither_the_trained_copy_nor_the_records():
-    module, x, y = net(), torch.from_numpy(X.copy()), torch.from_numpy(Y.copy())
+    module = net(torch.nn.Dropout(0.2))
+    x, y = torch.from_numpy(X.copy()), torch.from_numpy(Y.copy())
     private = begin(module=module, data=(x, y), seed=1)
     next(private)
     with torch.no_grad():
         module[0].weight.fill_(9.0)
+    module[1].p = 0.9
     x.fill_(9.0), y.fill_(1)
     list(private)
-    other = begin(seed=1)
+    other = begin(module=net(torch.nn.Dropout(0.2)), seed=1)
     list(other)
-    same(private.release().state, other.release().state)
+    found, wanted = private.release(), other.release()
+    same(found.state, wanted.state)
+    assert found.effect == wanted.effect and found.module[1].p == 0.2
 
 
 def test_a_module_that_lost_its_parameters_is_refused_and_released_later():

@@ -41,8 +41,8 @@ from lastiterate.engine.trainer import (
     Progress,
     check_dimension,
     check_growth,
+    check_iterate,
     check_released,
-    copy_iterate,
 )
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.updates import Memory, Plain, UpdateRule
@@ -288,7 +288,7 @@ class ExternalLoop:
                 progress(k + 1, run.steps, time.perf_counter() - began)
             if by_step:
                 state.theta.block_until_ready()
-                yield Pause(k + 1, partial(copy_iterate, iterates[-1]) if every else None)
+                yield Pause(k + 1, partial(check_iterate, iterates[-1]) if every else None)
         released = np.stack(iterates) if every else np.asarray(outcome(program, state))
         check_released(released)
         return released

@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Pause(NamedTuple):
     """A run between two steps: how many are done, and how the last iterate is read.
 
-    ``read`` copies the iterate, in the form of the released ones; it is ``None`` before the first
-    step, and wherever iterates are hidden.
+    ``read`` returns a copy of the iterate, in the form of the released ones; it is ``None`` before
+    the first step, and wherever iterates are hidden.
     """
 
     done: int

@@ -103,12 +103,10 @@ def check_released(released: np.ndarray) -> None:
         )
 
 
-def copy_iterate(iterate: np.ndarray) -> np.ndarray:
-    """Return a copy of an iterate that is released while the run is executed; refused as at its
-    end."""
-    copied = np.array(iterate)
-    check_released(copied)
-    return copied
+def check_iterate(iterate: np.ndarray) -> np.ndarray:
+    """Return an iterate that is released while the run is executed; refused as at its end."""
+    check_released(iterate)
+    return iterate
 
 
 SORTED_BY_HOST = 4000
@@ -392,7 +390,7 @@ class Loop:
                         checkpoint.keep(done, state.to_arrays())
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
-                    yield Pause(done, partial(copy_iterate, pieces[-1][-1]) if every else None)
+                    yield Pause(done, partial(check_iterate, pieces[-1][-1]) if every else None)
                 del group  # before the next one takes its memory
         return np.concatenate(pieces) if every else np.asarray(outcome(program, state))
 
