@@ -85,7 +85,7 @@ def test_persons_of_several_rows_may_be_on_both_sides(tmp_path):
     """Rows are held out, so a person may be trained on and counted: both costs add, and are the
     person's."""
     rows = (
-        f"p{i // 3},{i * 7 % 100 / 100},{'yes' if i * 7 % 100 > 50 else 'no'}" for i in range(450)
+        f"p{i // 3},{i * 7 % 100 / 100},{'yes' if i * 7 % 100 > 50 else 'no'}" for i in range(900)
     )
     (tmp_path / "visits.csv").write_text("\n".join(("person,a,ill", *rows, "")))
     (tmp_path / "visits.toml").write_text(
@@ -93,11 +93,15 @@ def test_persons_of_several_rows_may_be_on_both_sides(tmp_path):
         '[columns.person]\nkind = "id"\n[columns.a]\nkind = "number"\nlow = 0\nhigh = 1\n'
     )
     out, visits = tmp_path / "model", tmp_path / "visits.csv"
-    flags = ("--unit", "person", "--rows-per-unit", 3, "--report-accuracy", 0.1)
-    found = called("train", visits, "--epsilon", 3, "--algorithm", "noisy-gd", *flags, "--out", out)
+    flags = ("--unit", "person", "--rows-per-unit", 3, "--report-accuracy", 0.5)
+    asked = ("--algorithm", "noisy-gd", *flags, "--out", out)
+    found = called("train", visits, "--epsilon", 1, *asked)
+    assert found.exit_code == 2 and "--report-accuracy must buy an accuracy" in found.stderr
+    assert "got 0.5; leave it out and score on a public file; nothing was charged" in found.stderr
+    found = called("train", visits, "--epsilon", 6, *asked)
     said = " ".join(found.output.replace("│", " ").split())
     assert found.exit_code == 0 and "3 rows" in said and "longer ones" not in said, found.output
-    assert "private records: too few records, at this noise, to say more" in said
+    assert "counted" in said and "on 90 private records" in said
     assert "they, or other rows of the same person, may be trained on" in said
     (count,) = (
         run := li.Run.from_dict(json.loads((out / "certificate.json").read_text())["run"])

@@ -210,7 +210,11 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         (None, {}, "--unit who protects all rows of one who together"),
         (Units("who", 1), {}, "1000 rows, the first of each who; --rows-per-unit uses more"),
         (Units("who", 3), {}, "at most 3 rows of each who, of which there are 1000"),
-        (Units("who", 2), {"report_accuracy": 0.1}, "909 rows, at most 2 rows of each who"),
+        (
+            Units("who", 2),
+            {"report_accuracy": 0.5, "budget": Budget(3.0, 1e-5)},
+            "909 rows, at most 2 rows of each who",
+        ),
         (
             Units("who", 2),
             {"budget": Budget(1.0, 1e-5, "add-remove", n=900)},

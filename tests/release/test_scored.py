@@ -1,6 +1,7 @@
 """Accuracy that may be shown: what it costs, which records it is about, what its interval covers."""
 
 import math
+import re
 import warnings
 from dataclasses import replace
 
@@ -15,9 +16,10 @@ from lastiterate.engine import keys_from_seed
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
-from lastiterate.planning.task import budget
-from lastiterate.release import linear_model
+from lastiterate.planning.task import Task, budget
+from lastiterate.release import linear_model, noisy_accuracy
 from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.linear_plans import plan_run
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.noisy_accuracy import (
     Accuracy,
@@ -32,7 +34,7 @@ from lastiterate.release.noisy_accuracy import (
 )
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels
-from lastiterate.release.training_request import TrainingRequest
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.report.guarantee_section import answers
 from lastiterate.report.guideline_sheets import cyclonedx
 from lastiterate.report.subject import read
@@ -49,14 +51,16 @@ RUN = li.Run(
 
 @pytest.fixture(scope="module")
 def estimator():
-    return DPLogisticRegression(
-        epsilon=3.0,
-        delta=DELTA,
-        run=RUN,
-        classes=["no", "yes"],
-        random_state=4,
-        report_accuracy=0.2,
-    ).fit(X, np.array(["no", "yes"])[Y])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noisy_accuracy, "TOO_WIDE", 1.0)  # its 30 counted records are few
+        return DPLogisticRegression(
+            epsilon=3.0,
+            delta=DELTA,
+            run=RUN,
+            classes=["no", "yes"],
+            random_state=4,
+            report_accuracy=0.2,
+        ).fit(X, np.array(["no", "yes"])[Y])
 
 
 def epsilon(run, delta=DELTA):
@@ -84,24 +88,78 @@ def test_every_record_pays_for_what_it_is_part_of():
     assert curve.curves[1].mu == pytest.approx(math.hypot(1 / 2, 1 / 3), rel=1e-2)
 
 
-@pytest.mark.parametrize(("share", "warned"), [(0.0001, True), (0.9, False)])
-def test_a_wide_interval_is_said_before_the_charge(monkeypatch, share, warned):
-    """Its width follows from public numbers: it is said where the charge is refused."""
+@pytest.mark.parametrize(("share", "half"), [(0.0001, 0.5), (0.005, 0.23), (0.9, 0.07)])
+def test_a_wide_interval_is_refused_or_said_before_the_charge(monkeypatch, share, half):
+    """Its width follows from public numbers; a refusal names the part that is enough."""
 
     def refuse(*_, **__):
         raise li.InputError("ledger", "refuses")
 
     monkeypatch.setattr(Charging, "charge", refuse)
-    model = DPLogisticRegression(
-        epsilon=3.0, delta=DELTA, row_norm=3.0, classes=[0, 1], report_accuracy=share
-    )
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(li.InputError):
-        warnings.simplefilter("always")
-        model.fit(np.tile(X, (10, 1)), np.tile(Y, 10))
-    said = [str(one.message) for one in caught if "known to within about" in str(one.message)]
-    assert len(said) == warned and all("0.50 only: its count of 300 records" in one for one in said)
+
+    def fit(share):
+        with warnings.catch_warnings(record=True) as caught, pytest.raises(li.InputError) as error:
+            warnings.simplefilter("always")
+            DPLogisticRegression(
+                epsilon=3.0, delta=DELTA, row_norm=3.0, classes=[0, 1], report_accuracy=share
+            ).fit(np.tile(X, (10, 1)), np.tile(Y, 10))
+        return str(error.value), [
+            str(one.message) for one in caught if "known to within about" in str(one.message)
+        ]
+
     noise = count_for(share, 3.0, DELTA, 300).noise_multiplier
-    assert not warned or f"standard deviation {noise:.3g}. Give it a larger part" in said[0]
+    assert half_width(NoisyCount(noise, 300)) == pytest.approx(half, abs=0.006)
+    error, said = fit(share)
+    assert len(said) == (0.2 < half < 0.25)
+    assert all(f"{half:.2f} only: its count of 300 records" in one for one in said)
+    assert not said or f"standard deviation {noise:.3g}. Give it a larger part" in said[0]
+    if half < 0.25:
+        assert error == "ledger refuses."
+        return
+    enough = re.fullmatch(
+        r"report_accuracy must buy an accuracy that is known to within less than 0.25: this one "
+        rf"would be known to within about 0.50 only, as its count of 300 records has noise of "
+        rf"standard deviation {noise:.3g}, got 0.0001; report_accuracy=(0\.\d+) is enough, or "
+        r"leave it out and score on a public file; nothing was charged\.",
+        error,
+    )
+    assert enough is not None, error
+    assert fit(float(enough[1]))[0] == "ledger refuses."
+    assert fit(0.98 * float(enough[1]))[0].startswith("report_accuracy must buy")
+
+
+def test_where_no_part_is_enough_none_is_named():
+    model = DPLogisticRegression(row_norm=3.0, classes=[0, 1], report_accuracy=0.5)
+    with pytest.raises(li.InputError, match=r"got 0\.5; leave it out and score on a public file"):
+        model.fit(X, Y)
+
+
+def test_the_part_that_is_named_for_persons_leaves_the_training_something():
+    """Where other rows of a person are trained on, the count takes from what the training has."""
+    task = Task(n=3000, features=4, classes=2, rows_per_unit=2)
+    order = TrainingRequest(data=None, budget=Budget(1.0, DELTA), algorithm=Algorithm("noisy-gd"))
+    with pytest.raises(li.InputError, match=r"=0\.\d+ is enough") as error:
+        plan_run(replace(order, report_accuracy=0.01), task)
+    enough = float(re.search(r"=(0\.\d+) is", str(error.value))[1])
+    found = plan_run(replace(order, report_accuracy=enough), task).certificate
+    assert found.epsilon(DELTA) <= 1.0 and found.run.counts
+    with pytest.raises(li.InputError, match=r"got 0\.01; leave it out"):
+        plan_run(replace(order, report_accuracy=0.01), replace(task, n=900))
+
+
+def test_a_later_score_that_says_nothing_is_refused_before_the_charge(estimator, tmp_path):
+    model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
+    ledger = Ledger(tmp_path / "book")
+    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-7))
+    paid = {"ledger": ledger, "dataset": "data"}
+    for more in ({}, {"by": labels, "groups": ("no", "yes")}):
+        with pytest.raises(
+            li.InputError, match=r"^epsilon must buy an accuracy .*; epsilon=0\.\d+ is enough, or"
+        ) as error:
+            model.private_score(X, labels, epsilon=0.05, **more, **paid)
+        assert ledger.total("data").releases == ()
+        enough = float(re.search(r"epsilon=([\d.]+) is", str(error.value))[1])
+        model.private_score(X, labels, epsilon=enough, **more)
 
 
 def test_the_half_width_of_an_interval_grows_to_one_half():
@@ -215,13 +273,14 @@ def test_noise_is_as_described_and_intervals_cover():
         noisy_count(np.ones(3, bool), count, keys_from_seed(0, 1)[0])
 
 
-def test_what_is_counted_is_not_trained_on(estimator):
+def test_what_is_counted_is_not_trained_on(estimator, monkeypatch):
     (found,) = estimator.fitted_.accuracies
     assert found.records == 30 and found.apart and found.low <= found.value <= found.high
     assert estimator.run_.n == 270 and estimator.certificate_.epsilon(DELTA) <= 3.0
     _, held = split_held_out(300)
     other = Y.copy()
     other[held] = 1 - other[held]
+    monkeypatch.setattr(noisy_accuracy, "TOO_WIDE", 1.0)
     again = DPLogisticRegression(**estimator.get_params()).fit(X, np.array(["no", "yes"])[other])
     assert (again.model_.weights == estimator.model_.weights).all()
     assert again.fitted_.counted[0] + estimator.fitted_.counted[0] == pytest.approx(

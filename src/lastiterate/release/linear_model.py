@@ -27,6 +27,7 @@ from lastiterate.release.fitted_linear import FittedLinear, read
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.noisy_accuracy import (
     CountCharge,
+    check_width,
     count_of,
     noisy_numbers,
 )
@@ -95,7 +96,13 @@ def add_count(
     if not 0 < mu < math.inf:
         raise InputError("epsilon", "must be a positive number", epsilon)
     rows = _find_rows(model, x)
-    wanted = count_of(model.run, mu, len(rows), by, tuple(groups))
+    wanted = check_width(
+        "epsilon",
+        epsilon,
+        lambda value: count_of(model.run, worth(value, model.delta), len(rows), by, tuple(groups)),
+        20.0,
+        "score on public records by predict, which costs nothing; nothing was charged",
+    )
     labels = _labels_alike(model, y, wanted.records)
     run, old = replace(model.run, counts=(*model.run.counts, wanted)), model.certificate
     said = (

@@ -22,10 +22,15 @@ from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.planning.presets import FORGETTING
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
+from lastiterate.release.noisy_accuracy import (
+    check_width,
+    count_for,
+    half_width,
+    split_held_out,
+)
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size
-from lastiterate.run.noisy_counts import NoisyCount
+from lastiterate.run.noisy_counts import Count
 from lastiterate.run.run import Run
 
 WIDE = 0.2
@@ -70,6 +75,9 @@ def plan_run(
     places = None if reported is None else split_held_out(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     delta = budget.delta_for(task.n)
+    count = None
+    if places is not None and reported is not None and not order.exact:
+        count = _count_held_out(reported, budget.epsilon, delta, len(places[1]), task.rows_per_unit)
     order = replace(order, task=task, delta=delta, places=places)
     run = algorithm.describe_run(budget.make_request(task), exact=order.exact)
     if (
@@ -94,11 +102,7 @@ def plan_run(
         check_task(run, task, budget.adjacency)
         proof = calibrate(run, epsilon=budget.epsilon, delta=delta)
         _check_shared(proof, task, budget, order.stream, shared)
-    if places is not None and reported is not None and not order.exact:
-        count = count_for(
-            reported, budget.epsilon, delta, len(places[1]), rows_per_unit=task.rows_per_unit
-        )
-        _warn_of_width(count)
+    if count is not None:
         both = replace(proof.run, counts=(count,))
         proof = calibrate(both, epsilon=budget.epsilon, delta=delta)
     return replace(order, proof=proof, choice=choice)
@@ -192,10 +196,17 @@ def warn_of_noise(choice: Choice | None) -> None:
         warnings.warn(sentence, BudgetWarning, stacklevel=outside())
 
 
-def _warn_of_width(count: NoisyCount) -> None:
-    """Warn where the noisy accuracy that is asked for says next to nothing; no record is read."""
-    half = half_width(count)
-    if half > WIDE:
+def _count_held_out(share: float, epsilon: float, delta: float, records: int, rows: int) -> Count:
+    """The count that a part of the budget pays for; refused, or warned of, where its interval would
+    say next to nothing. No record is read."""
+    count = check_width(
+        "report_accuracy",
+        share,
+        lambda part: count_for(part, epsilon, delta, records, rows_per_unit=rows),
+        0.99 if rows == 1 else 0.5,
+        "leave it out and score on a public file; nothing was charged",
+    )
+    if (half := half_width(count)) > WIDE:
         warnings.warn(
             f"the noisy accuracy will be known to within about {half:.2f} only: its count of "
             f"{count.records} records has noise of standard deviation {count.noise_multiplier:.3g}. "
@@ -204,6 +215,7 @@ def _warn_of_width(count: NoisyCount) -> None:
             BudgetWarning,
             stacklevel=outside(),
         )
+    return count
 
 
 def candidate(

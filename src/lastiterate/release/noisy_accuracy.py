@@ -4,13 +4,16 @@ for."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.accounting.extra_charges import count_curve
 from lastiterate.curves.curve import Curve
+from lastiterate.curves.roots import smallest_true
 from lastiterate.data import split
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
@@ -23,6 +26,8 @@ HELD_OUT = 0.1
 """The part of the records that is split off to count accuracy on."""
 WIDE = 0.2
 """An interval of this length and more says so."""
+TOO_WIDE = 0.25
+"""Half width of an interval of accuracy from which on no budget is charged for it."""
 CONFIDENCE, NOISE_PART = 0.95, 0.01
 """Of intervals; and the probability with which the noise may lie outside of what they allow for."""
 
@@ -172,10 +177,37 @@ def accuracy(count: NoisyCount, counted: float) -> Accuracy:
     return Accuracy(min(1.0, max(0.0, counted / m)), low, high, m, count.apart)
 
 
-def half_width(count: NoisyCount) -> float:
-    """Half the width of the interval around an accuracy of one half: known before any record is."""
-    middle = accuracy(count, count.records / 2)
+def half_width(count: Count) -> float:
+    """Half the width of the interval around an accuracy of one half: known before any record is.
+
+    Of groups: the width for a group that holds every record, which no other group falls below.
+    """
+    middle = accuracies((count,), (count.records / 2,) * count.numbers)[0]
     return (middle.high - middle.low) / 2
+
+
+def check_width(
+    argument: str, given: float, count_at: Callable[[float], Count], most: float, remedy: str
+) -> Count:
+    """The count that an argument pays for; refused where its interval would say next to nothing.
+
+    ``count_at``: the count for another value of the argument, of which the remedy names the
+    smallest that is enough, if one up to ``most`` is.
+    """
+    count = count_at(given)
+    half = half_width(count)
+    if half < TOO_WIDE:
+        return count
+    enough = smallest_true(lambda value: half_width(count_at(value)) < TOO_WIDE, given, most, 1e-4)
+    raise InputError(
+        argument,
+        f"must buy an accuracy that is known to within less than {TOO_WIDE:g}: this one would be "
+        f"known to within about {half:.2f} only, as its count of {count.records} records has noise "
+        f"of standard deviation {count.noise_multiplier:.3g}",
+        given,
+        (f"{argument}={format_rounded_up(enough)} is enough, or " if enough < math.inf else "")
+        + remedy,
+    )
 
 
 def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]:
