@@ -447,8 +447,12 @@ def test_entries_of_others_are_named(release: Path, tmp_path: Path) -> None:
     assert checked.uncovered == ("the metadata's epsilon and manifest_sha256",)
 
 
-def test_a_strange_file_is_refused(tmp_path: Path) -> None:
-    for content in (b"no model", b"", onnx.ModelProto(ir_version=10).SerializeToString()):
+def test_a_strange_file_is_refused(release: Path, tmp_path: Path) -> None:
+    bare = onnx.ModelProto(ir_version=10).SerializeToString()
+    written = Path(release, "model.onnx").read_bytes()
+    no_text = written.replace(b'{\n  "format"', b'{\xff\xff "format"')
+    assert no_text != written
+    for content in (b"no model", b"", bare, no_text):
         Path(tmp_path, "a.onnx").write_bytes(content)
         with pytest.raises(InputError, match="must be an ONNX file that lastiterate wrote"):
             li.verify(tmp_path / "a.onnx")

@@ -126,7 +126,7 @@ def read_release(path: Path) -> tuple[Body, list[str]]:
     try:
         found, stated, rest = READERS[path.suffix](path.read_bytes())
         files = {name: found[name] for name in (*NAMES, *{MORE} & set(found))}
-    except (KeyError, IndexError, TypeError, ValueError, struct.error, zipfile.BadZipFile):
+    except (LookupError, TypeError, ValueError, EOFError, struct.error, zipfile.BadZipFile):
         raise BadInput(f"{path.name}: is no {path.suffix[1:]} file with a release in it") from None
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():

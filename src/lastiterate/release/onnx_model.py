@@ -226,7 +226,7 @@ def verify_onnx(path: Path) -> CheckResult:
         texts = {key.removeprefix(PREFIX): text for key, text in entries if key.startswith(PREFIX)}
         files = {name: texts[name].encode() for name in folders.FILES}
         files[folders.WEIGHTS] = base64.b64decode(texts[folders.WEIGHTS], validate=True)
-    except (KeyError, ValueError, DecodeError):
+    except (KeyError, ValueError, AttributeError, TypeError, DecodeError):  # text that is none
         raise InputError(
             "model",
             "must be an ONNX file that lastiterate wrote, with its release in the metadata",
