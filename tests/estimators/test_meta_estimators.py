@@ -1,11 +1,14 @@
 """Every estimator of scikit-learn that fits others: refused, told, or known to fit ours once."""
 
 import inspect
+import json
+import re
 import sys
 import warnings
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import parallel_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
@@ -35,6 +38,7 @@ from sklearn.model_selection import (
     KFold,
     RandomizedSearchCV,
     TunedThresholdClassifierCV,
+    cross_val_predict,
     cross_val_score,
 )
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
@@ -331,3 +335,61 @@ def test_another_library_s_wrapper_is_named_and_its_sampler_refused():
     )
     with pytest.raises(InputError, match="Sampler draws or makes records"):
         Sampled([("more", Sampler()), ("last", clone(LOGISTIC))]).fit(X, Y)
+
+
+RECODERS = {
+    **{
+        f'cross_val_predict(method="{method}")': lambda one, x, y, method=method: cross_val_predict(
+            one, x, y, cv=2, method=method
+        )
+        for method in ("predict_proba", "predict_log_proba", "decision_function")
+    },
+    "VotingClassifier": lambda one, x, y: VotingClassifier([("one", one)]).fit(x, y),
+    "StackingClassifier": lambda one, x, y: StackingClassifier([("one", one)], cv=2).fit(x, y),
+    "OneVsRestClassifier": lambda one, x, y: OneVsRestClassifier(one).fit(x, y),
+    "OutputCodeClassifier": lambda one, x, y: OutputCodeClassifier(one, random_state=1).fit(x, y),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("classes", [("no", "yes"), ("b", "a", "c"), (7, 5)])
+@pytest.mark.parametrize("who", RECODERS)
+@pytest.mark.parametrize("by_schema", [True, False])
+def test_labels_that_scikit_learn_recoded_name_it_and_a_remedy_that_works(who, classes, by_schema):
+    """It fits on 0 to k - 1 in place of the caller's labels, and the message says what to give."""
+    x = np.random.default_rng(0).uniform(0, 1, (240, 1))
+    y = np.array(classes)[(x[:, 0] * len(classes)).astype(int)]
+    rule = {"kind": "number", "low": 0, "high": 1}
+    facts = {"target": "y", "classes": list(classes), "columns": {"x": rule}}
+    table, how = ({"x": x[:, 0]}, {"schema": facts}) if by_schema else (x, {"classes": classes})
+    table = pd.DataFrame(table) if by_schema else table
+
+    def estimator(**given):
+        return DPLogisticRegression(epsilon=9, row_norm=1.0, algorithm="noisy-gd", **given)
+
+    with pytest.raises(InputError) as refused:
+        RECODERS[who](estimator(**how), table, y)
+    said = str(refused.value)
+    assert f"and {who} of scikit-learn hands them on as numbers from " in said
+    listed, as_it_is = str(sorted(classes)), "and y as it is" in said
+    assert as_it_is == (who in ("OneVsRestClassifier", "OutputCodeClassifier"))
+    assert as_it_is or f"and y as np.searchsorted({listed}, y)." in said
+    stated = re.search(r"classes ?= ?(\[.*?\]), and y", said)[1]
+    if by_schema:
+        assert f"give the estimator a copy of the schema with classes = {stated}" in said
+        how = {"schema": facts | {"classes": json.loads(stated)}}
+    else:
+        how = {"classes": json.loads(stated)}
+    RECODERS[who](estimator(**how), table, y if as_it_is else np.searchsorted(sorted(classes), y))
+
+
+def test_a_label_that_is_none_is_not_blamed_on_scikit_learn():
+    """Codes of another caller, and numbers beyond the codes, keep their own message."""
+    x = np.linspace(0, 1, 40)[:, None]
+    one = DPLogisticRegression(row_norm=1.0, classes=["no", "yes"])
+    for fit in (one.fit, lambda x, y: cross_val_predict(one, x, y, cv=2)):
+        with pytest.raises(InputError, match="add the missing label to classes="):
+            fit(x, np.arange(40) % 2)
+    made = DPLogisticRegression(row_norm=1.0, classes=[0, 1])
+    with pytest.raises(InputError, match="add the missing label to classes="):
+        VotingClassifier([("one", made)]).fit(x, np.arange(40) % 4)

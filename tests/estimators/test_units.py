@@ -1,17 +1,23 @@
 """``fit(units=)`` protects persons: what the command line's ``--unit`` certifies, to the last bit."""
 
 import json
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import lastiterate as li
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.data import Numeric, Schema
 from lastiterate.data.columns import Id
-from lastiterate.errors import InputError
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.errors import InputError, RowProtectionWarning
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, base
 from lastiterate.estimators.base import seed_of
+from lastiterate.features import SchemaTransformer
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import noisy_accuracy
 from lastiterate.release.file_training import fit_file, tune_file
@@ -362,3 +368,40 @@ def test_a_selection_of_two_rows_of_one_person_is_refused():
     order = TrainingRequest(data=(ROWS, np.zeros(len(WHO), int)), unit=WHO)
     with pytest.raises(InputError, match="unit must have at most rows_per_unit = 1 rows"):
         tuning.check(order)
+
+
+IDS = {"pid": {"kind": "id"}, "a": {"kind": "number", "low": 0, "high": 1}}
+MAPS = {
+    "alone": lambda schema: SchemaTransformer(schema),
+    "in a union": lambda schema: FeatureUnion([("rows", SchemaTransformer(schema))]),
+    "of columns": lambda schema: ColumnTransformer(
+        [("rows", SchemaTransformer(schema), ["pid", "a"])]
+    ),
+}
+
+
+@pytest.mark.parametrize("made", ["estimator", "search", "nested"])
+@pytest.mark.parametrize("kind", MAPS)
+def test_a_pipeline_whose_schema_names_an_id_says_so_too(monkeypatch, kind, made):
+    """The schema of a step before the estimator counts as its own, and the message can be followed."""
+    last = DPHuberRidge(row_norm=1.0, target_range=(0, 1), algorithm="noisy-gd", epsilon=2.0)
+    if made == "search":
+        last = DPSearchCV(last, {"row_norm": [0.5, 1.0]}, epsilon=2.0)
+    inner = make_pipeline(FunctionTransformer(), last) if made == "nested" else last
+    facts, a = {"target_range": [0, 1], "columns": IDS}, np.linspace(0, 1, 400)
+    pipe = Pipeline([("map", MAPS[kind](facts)), ("last", inner)])
+    table = pd.DataFrame({"pid": np.arange(400) // 2, "a": a})
+    monkeypatch.setattr(base, "_warned", False)
+    with pytest.warns(RowProtectionWarning, match="calls 'pid' an id") as warned:
+        pipe.fit(table, a)
+    said = next(str(one.message) for one in warned if one.category is RowProtectionWarning)
+    name = {"nested": "last__dphuberridge__units"}.get(made, "last__units")
+    assert f": fit(X, y, {name}=table['pid']) protects all rows of one pid together" in said
+    monkeypatch.setattr(base, "_warned", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RowProtectionWarning)
+        pipe.fit(table, a, **{name: table["pid"]})
+        one = pipe[-1][-1] if made == "nested" else pipe[-1]
+        assert one.certificate_.unit == "pid"
+        no_id = {"target_range": [0, 1], "columns": IDS | {"pid": {"kind": "ignore"}}}
+        Pipeline([("map", MAPS[kind](no_id)), ("last", inner)]).fit(table, a)

@@ -31,9 +31,11 @@ from lastiterate.estimators.file_estimators import (
     hide_values,
     plain_labels,
 )
-from lastiterate.estimators.meta_estimators import OwnSeed
+from lastiterate.estimators.meta_estimators import OwnSeed, check_recoded
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
+    list_outer_schemas,
+    name_units,
     warn_of_learned_steps,
     warn_of_predictions,
 )
@@ -236,6 +238,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                     rows,
                     "give fit units=, one identifier per row",
                 )
+            warn_of_single_rows(self, list_outer_schemas(self))
             return None
         if self.stream:
             raise InputError(
@@ -480,7 +483,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             )
         warn_of_learned_steps(self)
         if protected is None:
-            warn_of_single_rows(schema)
+            warn_of_single_rows(self, [schema])
         cells = frame_table(table, schema)
         budget = self._budget
         choice = choose_features(
@@ -544,17 +547,17 @@ class PrivateLinear(OwnSeed, BaseEstimator):
 _warned = False
 
 
-def warn_of_single_rows(schema: Schema) -> None:
+def warn_of_single_rows(estimator: object, schemas: list[Schema]) -> None:
     """Warn, once per process, where a schema names a column of identifiers and nobody says that
     whoever they identify is protected."""
     global _warned
-    column = find_id_column(schema)
+    column = next(filter(None, map(find_id_column, schemas)), None)
     if column is None or _warned:
         return
     _warned = True
     warnings.warn(
         f"this fit protects single rows, and the schema calls {column!r} an id: "
-        f"fit(X, y, units=table[{column!r}]) protects all rows of one {column} together",
+        f"fit(X, y, {name_units(estimator)}=table[{column!r}]) protects all rows of one {column} together",
         RowProtectionWarning,
         stacklevel=outside(),
     )
@@ -597,6 +600,7 @@ def find_positions(classes: Any, labels: np.ndarray) -> np.ndarray:
 def check_known(seen: np.ndarray, labels: np.ndarray) -> None:
     """Refuse labels of private records that are not among the public ones."""
     if np.setdiff1d(seen, labels).size:
+        check_recoded(seen, labels, in_schema=False)
         raise InputError(
             "y",
             "must hold only the public classes",

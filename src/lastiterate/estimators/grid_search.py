@@ -23,6 +23,7 @@ from lastiterate.estimators.base import (
     refuse,
     restore_on_error,
     seed_of,
+    warn_of_single_rows,
 )
 from lastiterate.estimators.file_estimators import (
     check_no_mapping,
@@ -31,7 +32,7 @@ from lastiterate.estimators.file_estimators import (
     plain_labels,
 )
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.pipelines import list_outer_schemas, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task
@@ -189,6 +190,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         refuse(unsupported, "X, y and units")
         self._check_estimator()
         protected = None if units is None else KeptUnits.limit_rows(units, 1)
+        if protected is None:
+            warn_of_single_rows(self, list_outer_schemas(self))
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         numeric = not is_classifier(self.estimator)

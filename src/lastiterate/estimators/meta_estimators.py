@@ -68,6 +68,8 @@ LEARNERS = {
     "sklearn.multioutput": "a chain's next link",
 }
 """Modules whose fits learn from what a fitted model predicts, and who that is."""
+RECODED = ("predict_proba", "predict_log_proba", "decision_function")
+"""Methods for which cross_val_predict gives labels as 0 to k - 1."""
 
 
 def check_callers(estimator: object) -> None:
@@ -119,6 +121,41 @@ def check_seed(params: dict[str, Any]) -> None:
                 _name(frame),
                 "fit the estimator by itself",
             )
+
+
+def check_recoded(given: np.ndarray, labels: np.ndarray, *, in_schema: bool) -> None:
+    """Refuse labels as 0 to k - 1 that scikit-learn made of the user's own, which are ``labels``."""
+    who, binary = None, False
+    for frame in callers():
+        module, method = _module(frame), frame.f_locals.get("method")
+        binary = module == "sklearn.multiclass"
+        if binary or module == "sklearn.ensemble._base":
+            who = _name(frame)
+        elif frame.f_code.co_name == "_fit_and_predict" and method in RECODED:
+            who = f'cross_val_predict(method="{method}")'
+        if who is not None:
+            break
+    if who is None or given.dtype.kind not in "iuf":
+        return
+    codes = list(range(len(labels)))
+    if binary:
+        codes = [-1, 1] if (given < 0).any() else [0, 1]
+    if not np.isin(given, codes).all():
+        return
+    few = len(codes) < 10
+    stated = f"classes={codes}" if few else f"classes=range({len(codes)})"
+    if in_schema:
+        texts = ", ".join(f'"{code}"' for code in (codes if few else codes[:2]))
+        stated = f"a copy of the schema with classes = [{texts}{'' if few else ', ...'}]"
+    listed = sorted(labels.tolist()) if few else "sorted(classes)"
+    y = "as it is" if binary else f"as np.searchsorted({listed}, y)"
+    raise InputError(
+        "y",
+        f"must hold the public classes, and {who} of scikit-learn hands them on as numbers "
+        f"from {codes[0]} to {codes[-1]}",
+        None,
+        f"give the estimator {stated}, and y {y}",
+    )
 
 
 class OwnSeed:

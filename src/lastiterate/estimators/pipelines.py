@@ -24,7 +24,11 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.errors import InputError, outside
-from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
+from lastiterate.estimators.meta_estimators import (
+    check_callers,
+    check_recoded,
+    learner_from_predictions,
+)
 from lastiterate.features.map_registry import PLAIN, maps_named
 from lastiterate.features.row_form import RowForm
 from lastiterate.release.linear_plans import AUTO, IN_RUN
@@ -127,6 +131,35 @@ def _list_other_learners(caller: Any) -> Iterator[str]:
 
 def _list_learners(name: str, step: object) -> Iterator[str]:
     """The step itself, or those of its parts, that learn."""
+    for part, one in _list_parts(name, step):
+        if one is not None and not isinstance(one, str) and get_tags(one).requires_fit:
+            yield part
+
+
+def list_outer_schemas(estimator: object) -> list[Schema]:
+    """Schemas of the steps before ``estimator`` in the pipelines that are fitting it."""
+    steps = [
+        part
+        for caller in _list_outer_estimators(estimator)
+        if isinstance(caller, Pipeline)
+        for name, step in cast("list[tuple[str, object]]", caller.steps[:-1])  # pyright: ignore
+        for _, part in _list_parts(name, step)
+        if isinstance(part, SchemaTransformer)
+    ]
+    return [vars(step).get("schema_") or to_schema(step.schema) for step in steps]
+
+
+def name_units(estimator: object) -> str:
+    """The argument of the outermost ``fit`` that reaches the estimator as ``units``."""
+    name = "units"
+    for caller in _list_outer_estimators(estimator):
+        if isinstance(caller, Pipeline):
+            name = f"{caller.steps[-1][0]}__{name}"  # pyright: ignore
+    return name
+
+
+def _list_parts(name: str, step: object) -> Iterator[tuple[str, object]]:
+    """The step itself, or the parts that it has, each with its name."""
     inner = (
         [
             (f"{name}.{part[0]}", part[1])
@@ -138,9 +171,9 @@ def _list_learners(name: str, step: object) -> Iterator[str]:
     )
     if inner:
         for part, one in inner:
-            yield from _list_learners(part, one)
-    elif step is not None and not isinstance(step, str) and get_tags(step).requires_fit:
-        yield name
+            yield from _list_parts(part, one)
+    else:
+        yield name, step
 
 
 # Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns
@@ -356,6 +389,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
                 kind
             )
         except ValueError:
+            check_recoded(given, labels, in_schema=True)
             raise InputError(
                 "y",
                 "must hold only the classes of the schema, which are texts",
@@ -364,6 +398,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
             ) from None
     target = Positions(schema.classes).of(map(label_text, each))
     if (target < 0).any():
+        check_recoded(given, labels, in_schema=True)
         raise InputError(
             "y",
             "must hold only the classes of the schema",
