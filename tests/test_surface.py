@@ -25,8 +25,8 @@ def run(code):
 
 def test_the_import_is_light():
     run(
-        f"import sys, lastiterate\nassert not {HEAVY | {'numpy', 'typer', 'rich'}} & "
-        f"set(sys.modules)"
+        f"import sys, lastiterate, lastiterate.jax\n"
+        f"assert not {HEAVY | {'numpy', 'typer', 'rich'}} & set(sys.modules)"
     )
 
 

@@ -24,7 +24,12 @@ from lastiterate.engine.random import bits, words_between
 from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.streaming import buffers, scratch, sorting
 from lastiterate.engine.streaming.buffers import Shape
-from lastiterate.engine.streaming.execution import Rows, execute_streaming, fit_streaming
+from lastiterate.engine.streaming.execution import (
+    Rows,
+    execute_streaming,
+    fit_streaming,
+    iterate_streaming,
+)
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.sorting import Cuts, SortedSource, SortOrder, batch_counts
@@ -217,16 +222,30 @@ def loss(params, row, label):
     return -jax.nn.log_softmax(jax.numpy.tanh(row @ params["in"]) @ params["out"])[label]
 
 
+NETWORK = dict(n=N, steps=9, step_size=0.3, noise=li.GradientNoise(0.01), clip=1.0)
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Permuted(20), li.Reshuffled(20)], ids=str)
+@pytest.mark.parametrize("size", [50, 1500], ids="buffers of {} bytes".format)
+def test_single_steps_are_those_of_the_whole_run(batching, size, small, monkeypatch):
+    """Where a buffer holds several steps, and where a step takes several buffers."""
+    monkeypatch.setattr(buffers, "BUFFER", size)
+    run, first = li.Run(**NETWORK, batching=batching), {"in": np.ones((D, 4)), "out": np.eye(4, 3)}
+    given = run, loss, first, Held(), key_from_seed(3)
+    steps, done = iterate_streaming(*given, microbatch=8, by_step=True), []
+    try:
+        while True:
+            done.append(next(steps).done)
+    except StopIteration as end:
+        found = end.value
+    assert done == [*range(10)]
+    whole = fit_streaming(*given, microbatch=8)
+    assert all(np.array_equal(found[name], whole[name]) for name in first)
+
+
 def test_networks_are_the_ones_of_a_run_in_memory(small):
     first = {"in": RNG.normal(size=(D, 4)).astype(np.float32), "out": np.zeros((4, 3), np.float32)}
-    run = li.Run(
-        n=N,
-        steps=9,
-        step_size=0.3,
-        noise=li.GradientNoise(0.01),
-        batching=li.RandomAllocation(20),
-        clip=1.0,
-    )
+    run = li.Run(**NETWORK, batching=li.RandomAllocation(20))
     held = fit_network(run, loss, first, (X, Y), key_from_seed(3), microbatch=8)
     found = fit_streaming(run, loss, first, Held(), key_from_seed(3), microbatch=8)
     for name in first:

@@ -239,6 +239,11 @@ class PrivatePair:
         ------
         InputError
             If the run has ``release="last"``, or ``state`` is not the last one.
+
+        Notes
+        -----
+        **Guarantee:** the certificate covers every iterate. It covers no loss or accuracy on
+        private records that the loop computes from one.
         """
         return self._steps_of(state).read_iterate()
 

@@ -172,6 +172,11 @@ class PrivateLoop:
         ------
         InputError
             If the run has ``release="last"``, or no step is made.
+
+        Notes
+        -----
+        **Guarantee:** the certificate covers every iterate. It covers no loss or accuracy on
+        private records that the loop computes from one.
         """
         return self._steps.read_iterate()
 
