@@ -109,6 +109,31 @@ def test_a_threshold_is_a_public_choice_and_ids_stand_beside_predictions(model, 
         assert code == 2 and words in " ".join(err.split())
 
 
+def test_costs_are_told_as_a_probability_and_refused_for_scores_that_only_rank(
+    model, table, tmp_path
+):
+    code, out, err = call("predict", model, table / "t.csv", "--threshold", "1:9")
+    assert code == 0 and "costs 1:9: yes from probability 0.1 on, else no" in " ".join(err.split())
+    assert out == call("predict", model, table / "t.csv", "--threshold", "0.1")[1]
+    assert call("predict", model, table / "t.csv", "--threshold", "0.1")[2] == ""
+    asked = ["train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4"]
+    ranks = tmp_path / "ranks"
+    words = "must be one number here: costs (a false alarm 1, a miss 9) speak of calibrated"
+    for flags, remedy in (
+        (("--algorithm", "forgetting-sgd"), "use --algorithm automatic"),
+        (("--no-calibrated",), "use --calibrated"),
+    ):
+        code, _, err = call(*asked, *flags, "--threshold", "1:9", "--out", ranks)
+        assert code == 2 and f"--threshold {words}" in " ".join(err.split())
+        assert f"{remedy}, or state --threshold 0.1, a place" in " ".join(err.split())
+        assert not ranks.exists()
+    assert call(*asked, *flags, "--threshold", "0.1", "--out", ranks)[0] == 0
+    code, out, err = call("predict", ranks, table / "t.csv", "--threshold", "1:9")
+    assert code == 2 and out == "" and words in " ".join(err.split())
+    assert "nothing more; state --threshold 0.1, a place" in " ".join(err.split())
+    assert call("predict", ranks, table / "t.csv", "--threshold", "0.1")[0] == 0
+
+
 def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
     """The folder's threshold is used without being named again; an id of the schema stands beside
     predictions."""

@@ -18,11 +18,15 @@ from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, describe_algorithm
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.probability_calibration import private_calibration
 
 pytestmark = pytest.mark.usefixtures("optimised")  # large fits: the time is in the steps
 
+RUN = li.Run(
+    n=400, steps=40, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(20.0), clip=0.5
+)
 TASK = Task(8000, 12, 2, 2.0, calibrated=True)
 
 
@@ -119,6 +123,51 @@ def test_a_threshold_of_two_costs_is_kept_in_the_folder(tmp_path):
     for wrong in ((1, 0), (-1, 2), (1, 2, 3), (1, float("inf")), (True, 2)):
         with pytest.raises(li.InputError, match="costs of a false alarm and of a miss"):
             DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
+
+
+RANKING = r"^threshold must be one number here: costs \(a false alarm 1, a miss 10\) speak of "
+
+
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [
+        ({"calibrated": False}, "calibrated=True"),
+        ({"algorithm": "forgetting-sgd"}, "algorithm=automatic"),
+        ({"run": RUN}, "give the run a probability_calibration=Calibration\\(Z\\)"),
+    ],
+)
+def test_costs_are_refused_where_scores_are_no_probabilities(more, remedy, monkeypatch):
+    """Before the charge; each remedy trains, and one number stays what it was."""
+    x, y, x_test, _ = table(400, 0.1, 51)
+    x, x_test = x / 2, x_test / 2
+    charged = []
+    monkeypatch.setattr(Charging, "charge", lambda *_, **__: charged.append(1))
+    public = {"classes": [0, 1]} | ({} if "run" in more else {"row_norm": 1.0})
+    model = DPLogisticRegression(threshold=(1, 10), **public, **more)
+    with pytest.raises(
+        li.InputError, match=f"{RANKING}.*; (use )?{remedy}, or state threshold=0.09"
+    ):
+        model.fit(x, y)
+    assert not charged
+    model.set_params(threshold=0.09091).fit(x, y)
+    assert (model.predict(x_test) == (model.predict_proba(x_test)[:, 1] >= 0.09091)).all()
+    if "run" in more:
+        better = {"run": replace(RUN, probability_calibration=li.Calibration(50.0))}
+    else:
+        better = {"calibrated": True, "algorithm": "automatic"}
+    model.set_params(threshold=(1, 10), **better).fit(x, y)
+    assert (model.predict(x_test) == (model.predict_proba(x_test)[:, 1] >= 1 / 11)).all()
+    assert len(charged) == 2
+
+
+def test_a_search_refuses_costs_for_scores_that_only_rank():
+    x, y, _, _ = table(400, 0.1, 51)
+    one = DPLogisticRegression(
+        classes=[0, 1], algorithm="noisy-gd", calibrated=False, threshold=(1, 10)
+    )
+    search = DPSearchCV(one, {"row_norm": [2.0, 3.0]}, mean_runs=2.0)
+    with pytest.raises(li.InputError, match=f"{RANKING}.*search runs that calibrate"):
+        search.fit(x, y)
 
 
 STATED = ["stay", "churn"]  # not in ascending order

@@ -409,7 +409,7 @@ Threshold = Annotated[
     str | None,
     typer.Option(
         "--threshold",
-        help="second class from probability P on, or costs A:M",
+        help="second class from probability P on, or costs ALARM:MISS",
     ),
 ]
 TimeBudget = Annotated[

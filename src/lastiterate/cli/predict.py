@@ -19,6 +19,7 @@ from lastiterate.cli.app import (
     Header,
     Json,
     Out,
+    Terminal,
     Threshold,
     UnpackedLimit,
     app,
@@ -79,15 +80,21 @@ def predict_command(
     from lastiterate.cli import run_flags
     from lastiterate.cli.run_flags import threshold as threshold_from
     from lastiterate.release.loading import load
-    from lastiterate.release.prediction import predict_blocks
+    from lastiterate.release.prediction import labels_with, predict_blocks
 
     if format not in FORMS:
         raise InputError("format", "must be csv or jsonl", format)
+    released, chosen = load(model), threshold_from(threshold)
+    labels = labels_with(released, chosen)
+    if isinstance(chosen, tuple) and labels is not None:
+        Terminal(stderr=True).print(
+            f"costs {threshold}: {labels.about_threshold}", highlight=False, markup=False
+        )
     blocks = predict_blocks(
-        load(model),
+        released,
         file,
         ids=ids,
-        threshold=threshold_from(threshold),
+        threshold=chosen,
         probabilities=probabilities,
         header=run_flags.header(header),
         form=format,

@@ -74,7 +74,7 @@ def parse_number(flag: str, text: str, called: str = "a finite number") -> float
 
 
 def threshold(text: str | None) -> float | tuple[float, float] | None:
-    """``PROBABILITY``, or ``A:M``: the costs of a false alarm and of a miss."""
+    """``PROBABILITY``, or ``ALARM:MISS``: the costs of a false alarm and of a miss."""
     if text is None:
         return None
     if text.endswith("%"):

@@ -303,6 +303,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             charging=charging,
             answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_,
+            threshold=getattr(self, "threshold", None),
             caveats=tuple(caveats),
         )
         order = plan_for_units(order, task, charging.allowance())

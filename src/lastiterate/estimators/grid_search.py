@@ -41,7 +41,13 @@ from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_plans import candidate, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.score_meaning import Labels, Range, check_range, threshold_of
+from lastiterate.release.score_meaning import (
+    Labels,
+    Range,
+    check_costs,
+    check_range,
+    threshold_of,
+)
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.validation import check_kept, relative_weights, to_float
@@ -253,6 +259,12 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             held_out=len(held),
             regression=classes == 0,
         )
+        for proof in proofs.values():
+            check_costs(
+                getattr(self.estimator, "threshold", None),
+                proof.run,
+                "search runs that calibrate probabilities, or ",
+            )
         distinct = tuning.selection_of(certificate).candidates
         tuning.check_candidates("candidates", len(distinct), SEVERAL)
         model = finish(

@@ -28,6 +28,7 @@ from lastiterate.release.noisy_accuracy import (
     half_width,
     split_held_out,
 )
+from lastiterate.release.score_meaning import check_costs
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size
 from lastiterate.run.noisy_counts import Count
@@ -137,6 +138,9 @@ def plan_for_units(
     """``plan_run`` with units as records where the engine draws them; warns where nothing but a
     noisy count makes rows the records, which plans once more. No record is read."""
     planned = plan_run(order, draw_units(task, order), shared)
+    check_costs(
+        order.threshold, planned.certificate.run, _advise_calibration(order.algorithm, task)
+    )
     if order.algorithm.name == FORGETTING and order.units is not None and order.units.rows > 1:
         warnings.warn(
             f"a model that uses several rows of each {order.unit_name} cannot forget, whatever "
@@ -181,6 +185,13 @@ def _warn_of_counted_rows(planned: TrainingRequest) -> None:
         BudgetWarning,
         stacklevel=outside(),
     )
+
+
+def _advise_calibration(algorithm: Algorithm, task: Task) -> str:
+    """What makes probabilities of a classifier's scores, as the beginning of a remedy."""
+    if algorithm.run is not None:
+        return "give the run a probability_calibration=Calibration(Z), or "
+    return f"use {'algorithm=automatic' if task.calibrated else 'calibrated=True'}, or "
 
 
 def _describe_noise(run: Run) -> str:

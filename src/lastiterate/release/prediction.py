@@ -23,7 +23,7 @@ from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
+from lastiterate.release.score_meaning import Labels, check_costs, pick_class, threshold_of
 from lastiterate.run.probability_calibration import Calibration, weighs_classes
 from lastiterate.run.run import Run
 
@@ -91,6 +91,26 @@ def prediction_rows(
     return blocks[0].titles, [row for block in blocks for row in block.rows()]
 
 
+def labels_with(
+    model: ReleasedModel, threshold: float | tuple[float, float] | None
+) -> Labels | None:
+    """The labels of a classifier with this threshold in place of its own; ``None`` for numbers."""
+    answers = getattr(model, "answers", None)
+    if isinstance(model, FittedLinear) and isinstance(answers, Labels):
+        check_costs(threshold, model.run, "")
+        if threshold is None:
+            return answers
+        return replace(answers, threshold=threshold_of(threshold, len(answers.values)))
+    if threshold is not None:
+        raise InputError(
+            "threshold",
+            "is for two classes, and this model gives numbers",
+            threshold,
+            "leave it out",
+        )
+    return None
+
+
 def predict_blocks(
     model: ReleasedModel,
     data: str,
@@ -118,15 +138,7 @@ def predict_blocks(
             model.kind,
             "load it in Python with lastiterate.load and predict from arrays",
         )
-    answers = model.answers if isinstance(model, FittedLinear) else None
-    answers = answers if isinstance(answers, Labels) else None
-    if threshold is not None and answers is None:
-        raise InputError(
-            "threshold",
-            "is for two classes, and this model gives numbers",
-            threshold,
-            "leave it out",
-        )
+    answers = labels_with(model, threshold)
     if probabilities and answers is None:
         raise InputError(
             "probabilities",
@@ -137,8 +149,6 @@ def predict_blocks(
     if probabilities and isinstance(model, FittedLinear):
         _warn_of_probabilities(model.run)
     schema = model.schema.with_header(header)
-    if answers is not None and threshold is not None:
-        answers = replace(answers, threshold=threshold_of(threshold, len(answers.values)))
     own = [column.name for column in schema.columns if isinstance(column, Id)]
     tables = read_blocks(
         data, schema, copied=own if ids is None else [ids], header=header, form=form

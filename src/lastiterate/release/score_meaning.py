@@ -12,6 +12,7 @@ import numpy as np
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.run.run import Run
 from lastiterate.run.validation import NUMBERS, to_floats
 
 LABELS = {str, int, float, bool}
@@ -89,6 +90,20 @@ def threshold_of(given: Any, classes: int) -> float | None:
             else "with costs a and m it is a / (a + m)",
         )
     return share
+
+
+def check_costs(given: Any, run: Run, remedy: str) -> None:
+    """Refuse a threshold that is stated by costs for scores that nothing makes probabilities of."""
+    if not isinstance(given, tuple | list) or run.probability_calibration is not None:
+        return
+    share, (alarm, miss) = threshold_of(given, 2), cast("Sequence[float]", given)
+    raise InputError(
+        "threshold",
+        f"must be one number here: costs (a false alarm {alarm:g}, a miss {miss:g}) speak of "
+        "calibrated probabilities, and these scores rank records, and nothing more",
+        None,
+        f"{remedy}state threshold={share:.4g}, a place in this ranking",
+    )
 
 
 @dataclass(frozen=True)
