@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lastiterate_check.__main__ import main
-from lastiterate_check.check import canonical_hash, chain, check, fit, parse
+from lastiterate_check.check import canonical_hash, chain, check, fit, misfits, parse
 from lastiterate_check.run import TABLE, BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +39,34 @@ def test_schemas_are_those_of_the_package(name):
 
 def test_what_does_not_fit_a_schema_is_refused():
     fit({"sha256": {"a": "0" * 64}}, "manifest")
-    for wrong in ({}, {"sha256": {}, "more": 1}, {"sha256": {"a": "zz"}}, {"sha256": 3}):
+    wrongs = {}, {"sha256": {}}, {"sha256": {"a": "0" * 64}, "more": 1}, {"sha256": {"a": "zz"}}
+    for wrong in (*wrongs, {"sha256": 3}):
         with pytest.raises(BadInput, match="manifest"):
             fit(wrong, "manifest")
+
+
+def test_every_keyword_of_the_schemas_is_compared():
+    names = ("certificate", "manifest", "model", "ledger")
+    folder = ROOT / "checker" / "src" / "lastiterate_check"
+    used = set()
+
+    def look(schema):
+        if isinstance(schema, dict):
+            used.update(schema)
+            inner = schema.get("properties", {})
+            parts = [value for key, value in schema.items() if key != "properties"]
+            for part in (*parts, *inner.values()):
+                look(part)
+        for part in schema if isinstance(schema, list) else ():
+            look(part)
+
+    for name in names:
+        look(json.loads((folder / "schemas" / f"{name}.schema.json").read_text()))
+    code = (folder / "check.py").read_text()
+    told = {"$schema", "$id", "title", "description"}
+    assert not [key for key in used - told if f'"{key}"' not in code]
+    assert len(list(misfits(0, {"type": "integer", "minimum": 1}, "rows"))) == 1
+    assert not list(misfits(1, {"type": "integer", "minimum": 1}, "rows"))
 
 
 def folder_with(tmp_path, certificate):

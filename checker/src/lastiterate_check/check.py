@@ -107,6 +107,8 @@ def misfits(value: Any, schema: Body, where: str) -> Iterator[str]:
     low, high = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
     if type(value) in (int, float) and not low < value < high:
         yield f"{where}: must lie within {low} and {high}"
+    if type(value) in (int, float) and value < schema.get("minimum", value):
+        yield f"{where}: must be at least {schema['minimum']}"
     for options in (schema[key] for key in ("oneOf", "anyOf") if key in schema):
         count = sum(not any(misfits(value, option, where)) for option in options)
         if count == 0 or (count > 1 and "oneOf" in schema):
@@ -125,7 +127,9 @@ def misfits(value: Any, schema: Body, where: str) -> Iterator[str]:
         for place, entry in enumerate(value):
             inner = first[place] if place < len(first) else schema.get("items", {})
             yield from misfits(entry, inner, f"{where}[{place}]")
-        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
+    if isinstance(value, dict | list):
+        least = schema.get("minItems", schema.get("minProperties", 0))
+        if not least <= len(value) <= schema.get("maxItems", math.inf):
             yield f"{where}: has {len(value)} entries"
 
 
