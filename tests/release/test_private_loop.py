@@ -278,7 +278,9 @@ def test_a_state_is_used_once():
     with pytest.raises(InputError, match=r"state must be one that init.*'dict'"):
         visible.update({})  # type: ignore[arg-type]
     for again in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(InputError, match=r"cannot be copied or stored.*checkpoint="):
+        with pytest.raises(
+            InputError, match=r"run is of one process, and cannot be copied.*checkpoint="
+        ):
             again(state)
     finish(pair, state)
 

@@ -1,6 +1,8 @@
 """Loops around a module of torch: the bits, the certificate, the charge and the refusals of
 `lastiterate.train`, step by step."""
 
+import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +151,9 @@ def test_a_release_comes_once_after_the_last_step():
     assert not torch.equal(module[0].weight, before)
     with pytest.raises(InputError, match="has released its model"):
         private.release()
+    for again in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(InputError, match="run is of one process, and cannot be copied"):
+            again(private)
 
 
 def test_a_step_that_fails_ends_the_run(monkeypatch):

@@ -143,6 +143,14 @@ class StepIterator(Generic[T]):
         model, self._model = cast("T", self._model), None
         return model
 
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "run",
+            "is of one process, and cannot be copied or stored between two steps",
+            None,
+            "checkpoint= keeps an encrypted state, from which the same call resumes",
+        )
+
     def _check_running(self) -> None:
         if os.getpid() != self._process:
             raise InputError(

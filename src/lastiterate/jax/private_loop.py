@@ -123,12 +123,7 @@ class PrivateState:
         return f"PrivateState({self.done} of {self.steps} steps)"
 
     def __reduce__(self) -> Any:
-        raise InputError(
-            "state",
-            "is of one run in one process, and cannot be copied or stored",
-            None,
-            "checkpoint= keeps an encrypted state, from which init resumes",
-        )
+        return self._steps.__reduce__()
 
 
 @final

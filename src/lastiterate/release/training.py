@@ -260,6 +260,8 @@ def train(
     --------
     load : Read a saved model.
     lastiterate.estimators : Estimators that plan the run themselves.
+    lastiterate.jax.private : The same steps, in a loop of your own.
+    lastiterate.torch.make_private : The same steps of a module, in a loop of your own.
 
     Notes
     -----
