@@ -18,7 +18,7 @@ li = pytest.importorskip("lastiterate")
 FORMS = {
     "m.onnx": "not compared: whether the graph, which has the hash that the file states",
     "m.safetensors": "weights and model in the file are those that the certificate names",
-    "m.skops": "not compared: schema.json, which say",
+    "m.skops": "not compared: schema.json (what skops makes",
     "m.joblib": "not compared: what the pickle executes",
     "flow": "not compared: MLmodel",
 }

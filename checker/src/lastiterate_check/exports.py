@@ -92,7 +92,7 @@ def read_skops(data: bytes) -> Carried:
         raise ValueError("packed")
     members = once("zip", [(one.filename, packed.read(one)) for one in listed])
     others = ", ".join(sorted(set(members) - {*NAMES, MORE}))
-    return members, {}, f"{others}, which say what skops makes of them: {AGAIN}"
+    return members, {}, f"{others} (what skops makes of the files): {AGAIN}"
 
 
 def read_joblib(data: bytes) -> Carried:
