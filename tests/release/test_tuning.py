@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from sklearn.base import is_classifier
 from typer.testing import CliRunner
 
 import lastiterate as li
@@ -26,7 +27,7 @@ from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import TrainingRequest
-from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, plan_candidates
+from lastiterate.release.tuning import ALL, NothingSelected, _draws, _score, parts, plan_candidates
 from lastiterate.run.preprocessing import SquareRoots
 from oracles.number_of_runs import masses_of
 
@@ -66,13 +67,13 @@ def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
     return plan_candidates(
-        [candidate(0.5), candidate(1e-6)],
+        [(candidate(0.5), ALL), (candidate(1e-6), ALL)],
         epsilon=3.0,
         delta=1e-5,
         law=NegativeBinomial.with_mean(6.0),
         held_out=len(parts(N)[1]),
         regression=False,
-    )
+    )[0]
 
 
 def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: Certificate) -> None:
@@ -120,7 +121,9 @@ def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns")
 
 def test_candidates_are_drawn_uniformly_and_independently(certificate: Certificate) -> None:
     counts = Counter(
-        run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.subject, seed)
+        certificate.subject.candidates[which].step_size.value
+        for seed in range(300)
+        for which, *_ in _draws(certificate.subject, seed)
     )
     total = sum(counts.values())
     assert abs(counts[0.5] - total / 2) < 5 * math.sqrt(total) / 2 and abs(total - 300 * 6) < 600
@@ -407,3 +410,109 @@ def test_the_card_names_the_row_norm_that_was_asked_for(tmp_path: Path) -> None:
     card = " ".join(found.output.replace("│", " ").split())
     said = f"row norm {mean.row_norm:g} ({run.loss.row_norm:g} once a noisy mean is subtracted)"
     assert mean.row_norm in (2, 3) and run.loss.row_norm < mean.row_norm and said in card
+
+
+FACTS = {
+    "target": "y",
+    "classes": ["no", "yes"],
+    "columns": {"a": {"kind": "number", "low": -1, "high": 1}, "who": {"kind": "id"}},
+}
+
+
+def table() -> tuple[dict[str, list], list[str]]:
+    """Records whose label a curve of ``a`` knows and no line does; two rows of each person."""
+    a = np.random.default_rng(0).uniform(-1, 1, 400)
+    columns = {"a": a.tolist(), "who": [f"p{i // 2}" for i in range(400)]}
+    return columns, ["yes" if abs(one) < 0.5 else "no" for one in a]
+
+
+def search_maps(maps: list[str], **said: object) -> DPSearchCV:
+    one = DPLogisticRegression(schema=FACTS, row_norm=1.0, algorithm="noisy-gd")
+    return DPSearchCV(one, {"features": maps}, **dict(epsilon=20.0, mean_runs=8.0) | said)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_maps_are_candidates_of_their_own_though_their_runs_are_equal(tmp_path: Path) -> None:
+    """The winner brings its maps, and is charged for the choice among all of them."""
+    columns, labels = table()
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(30.0, 1e-6))
+    search = search_maps(["plain", "curves"], ledger=ledger, dataset="a").fit(columns, labels)
+    chosen = search.certificate_.subject
+    assert len(chosen.candidates) == 2 and len(set(chosen.candidates)) == 1
+    assert search.certificate_.epsilon(1e-4) <= 20.0
+    assert ledger.total().releases[0].state == "released" and ledger.verify() == ()
+    wins = Counter(
+        search_maps(["plain", "curves"], random_state=seed)
+        .fit(columns, labels)
+        .best_params_["features"]
+        for seed in range(5)
+    )
+    assert wins["curves"] >= 3, "a line cannot know these labels"
+    search.best_estimator_.fitted_.save(tmp_path / "m")
+    again = li.load(tmp_path / "m")
+    assert [one.name for one in again.schema.features] in ([], ["curves"])
+    rows = search.best_estimator_.transformer_.transform(columns)
+    np.testing.assert_array_equal(again.predict(rows), search.predict(columns))
+    assert search.classes_.tolist() == ["no", "yes"] and li.verify(tmp_path / "m").holds
+    assert is_classifier(search) and search.n_features_in_ == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_row_of_each_person_is_searched_in_a_table() -> None:
+    columns, labels = table()
+    search = search_maps(["plain", "curves"]).fit(columns, labels, units=columns["who"])
+    chosen = search.certificate_.subject
+    assert chosen.candidates[0].n + chosen.held_out == 200
+    numbers = FACTS | {"target_range": [-1, 1]}
+    del numbers["classes"]
+    ridge = DPSearchCV(
+        DPHuberRidge(schema=numbers), {"features": ["plain", "bins"]}, epsilon=9.0, mean_runs=2.0
+    ).fit(columns, columns["a"])
+    assert np.abs(ridge.predict(columns)).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("maps", "words"),
+    [
+        (["plain"], "candidates must be at least two"),
+        (["plain", "plain"], "candidates must be at least two different"),
+        (["plain", "words"], "nothing to map: words"),
+        (["plain", 3], "features must be a text"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_searches_of_maps_that_are_refused(maps: list, words: str, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(30.0, 1e-6))
+    with pytest.raises(li.InputError, match=words):
+        search_maps(maps, ledger=ledger, dataset="a").fit(*table())
+    with pytest.raises(li.InputError, match="must be rows of numbers where"):
+        DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"row_norm": [1, 2]}).fit({"a": [1]}, [1])
+    assert ledger.total().releases == ()
+
+
+def test_maps_of_a_file_are_candidates(tmp_path: Path) -> None:
+    columns, labels = table()
+    lines = [
+        "a,who,y",
+        *map(",".join, zip(map(str, columns["a"]), columns["who"], labels, strict=True)),
+    ]
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    (tmp_path / "d.toml").write_text(
+        'target = "y"\nclasses = ["no", "yes"]\n[columns.a]\nkind = "number"\nlow = -1\nhigh = 1\n'
+        '[columns.who]\nkind = "id"\n'
+    )
+    words = ["tune", str(tmp_path / "d.csv"), "--epsilon", "20", "--row-norms", "1"]
+    words += ["--algorithms", "noisy-gd", "--unit", "who", "--out", str(tmp_path / "m")]
+    tried = ["--features", "plain", "--features", "curves", "--features", "bins,gated"]
+    found = CliRunner().invoke(app, [*words, *tried])
+    assert found.exit_code == 0, found.output
+    card = " ".join(found.output.replace("│", " ").split())
+    assert "3 candidates, 40 records" in card and "who" in card
+    model = li.load(tmp_path / "m")
+    assert li.verify(tmp_path / "m").holds and model.certificate.unit == "who"
+    assert tuple(one.name for one in model.schema.features) in ((), ("curves",), ("bins", "gated"))
+    assert CliRunner().invoke(app, ["predict", str(tmp_path / "m"), words[1]]).exit_code == 0
+    again = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "n"), "--features", "plain"])
+    assert again.exit_code == 2 and "--features several times" in again.output.replace("\n", " ")

@@ -262,13 +262,13 @@ FLAG_HELP = {
 }
 
 
-def list_on_request(read: Callable[[], dict[str, str]]) -> Callable[[str | None], str | None]:
+def list_on_request(read: Callable[[], dict[str, str]]) -> Callable[[Any], Any]:
     """An option's callback: the word ``list`` prints every value of ``read``, one a line, and ends
     the command.
     """
 
-    def show(given: str | None) -> str | None:
-        if given != "list":
+    def show(given: str | list[str] | None) -> str | list[str] | None:
+        if given not in ("list", ["list"]):
             return given
         values = read()
         width = max(map(len, values))

@@ -223,15 +223,6 @@ class ReadFile(File):
 class FromFile(File, Charged, Budgeted):
     """A file, and where its model goes."""
 
-    features: Annotated[
-        str,
-        typer.Option(
-            "--features",
-            help="auto, plain, curves, words ...; list shows all",
-            callback=list_on_request(list_maps),
-            is_eager=True,
-        ),
-    ] = "auto"
     out: Out = None
 
     def folders(self) -> tuple[Path, Path | None]:
@@ -353,6 +344,15 @@ if TYPE_CHECKING:
 class Training(ReadFile, FromFile):
     """What ``train`` is asked for."""
 
+    features: Annotated[
+        str,
+        typer.Option(
+            "--features",
+            help="auto, plain, curves, words ...; list shows all",
+            callback=list_on_request(list_maps),
+            is_eager=True,
+        ),
+    ] = "auto"
     row_norm: Annotated[
         float | None, typer.Option("--row-norm", help="public bound on a scaled row's norm")
     ] = None
@@ -580,6 +580,15 @@ class Tuning(FromFile):
     algorithms: Annotated[
         str, typer.Option("--algorithms", help="named algorithms to try, separated by commas")
     ] = "automatic"
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--features",
+            help="maps to try, as for train; give it once for each",
+            callback=list_on_request(list_maps),
+            is_eager=True,
+        ),
+    ] = None
     unit: Annotated[
         str | None,
         typer.Option("--unit", help="the column that names the person of a row; one row each"),
@@ -619,7 +628,7 @@ def tune_command(asked: Tuning) -> None:
 
     Train a secret number of candidates and score them on held-out records: classes by accuracy,
     which hardly counts a rare class, numbers by squared error. Give at least two candidates with
-    --row-norms or --algorithms.
+    --row-norms, --algorithms or --features.
 
     What is shown while it runs says nothing: neither how many candidates there are, nor their
     scores.
@@ -655,10 +664,15 @@ def tune_command(asked: Tuning) -> None:
             charging=charging,
             units=None if asked.unit is None else Units(asked.unit, 1),
             class_weight=flags.class_weight(asked.class_weight),
-            features=asked.features,
         )
         law = tuning.law_of(asked.mean_runs, asked.runs)
-        result = file_training.tune_file(order, row_norms=norms, algorithms=algorithms, law=law)
+        result = file_training.tune_file(
+            order,
+            row_norms=norms,
+            algorithms=algorithms,
+            features=tuple(asked.features or ()),
+            law=law,
+        )
     place = save_and_finish(result.model, where, charging)
     tables.show_model(console, result, str(place))
     if place not in (where, charging.finished):

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin  # pyright: ignore
 
 from lastiterate.data.encoding import label_text
+from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, find_positions, public_labels
 from lastiterate.estimators.file_estimators import (
@@ -221,18 +222,34 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self, table: ArrayLike, y: ArrayLike, progress: object, protected: KeptUnits | None
     ) -> None:
         """Train on a table by the schema, whose classes are the labels."""
-        schema = to_schema(self.schema, self.classes)
-        labels, target = labels_of(schema, self.classes, y)
-        if self.threshold is not None and self.classes is not None:
-            self._check_order(schema.classes)
+        schema, answers, target, labels = self.read_table_target(y)
         rows = self._map_rows(table, schema, protected)
         check_length(rows, target)
         if protected is not None:
             rows, target = protected.select(rows, target)
         self._positions = np.argsort(labels, kind="stable")
         self.classes_ = labels[self._positions]
-        answers = self._answers(self.transformer_.schema_.classes)
         self._train(rows, target, len(labels), answers, [], progress, protected)
+
+    def read_table_target(self, y: Any) -> tuple[Schema, Labels, np.ndarray, np.ndarray]:
+        """Read the labels of a table.
+
+        Parameters
+        ----------
+        y : array_like, shape (n,)
+            Labels.
+
+        Returns
+        -------
+        tuple
+            The schema, its labels, the class index of every record, and the labels in the kind of
+            ``y``.
+        """
+        schema = to_schema(self.schema, self.classes)
+        labels, target = labels_of(schema, self.classes, y)
+        if self.threshold is not None and self.classes is not None:
+            self._check_order(schema.classes)
+        return schema, self._answers(schema.classes), target, labels
 
     def _check_order(self, stated: tuple[str, ...]) -> None:
         """Refuse classes in another order than the schema's, which leave open which is the second."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier  # pyright: ignore
 from sklearn.model_selection import ParameterGrid  # pyright: ignore
+from sklearn.utils import get_tags  # pyright: ignore
 from sklearn.utils.metaestimators import available_if  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.curves.selection import Runs
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import (
     PrivateLinear,
@@ -26,19 +30,24 @@ from lastiterate.estimators.base import (
     warn_of_single_rows,
 )
 from lastiterate.estimators.file_estimators import (
+    check_length,
     check_no_mapping,
     check_no_times,
     hide_values,
     plain_labels,
 )
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.pipelines import list_outer_schemas, warn_of_learned_steps
+from lastiterate.estimators.pipelines import (
+    SchemaTransformer,
+    list_outer_schemas,
+    warn_of_learned_steps,
+)
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
-from lastiterate.planning.task import Task
+from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import make_charging
-from lastiterate.release.linear_plans import candidate, part_of
+from lastiterate.release.linear_plans import candidate, choose_features, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import (
@@ -53,7 +62,7 @@ from lastiterate.release.units import KeptUnits
 from lastiterate.run.validation import check_kept, relative_weights, to_float
 
 Grid = Mapping[str, Sequence[object]]
-FREE = {"row_norm", "run", "time_budget"}
+FREE = {"row_norm", "run", "time_budget", "features"}
 """Parameters that a grid may vary; the budget belongs to the search."""
 
 
@@ -66,9 +75,8 @@ NOT_TAKEN = {
     "n_jobs": "candidates are trained one after another",
 }
 """What scikit-learn's searches take and this one refuses."""
-OF_TABLES = (
-    "search on rows: t = SchemaTransformer(schema).fit(X), then fit(t.transform(X), y) with an "
-    "estimator of row_norm=t.row_norm_ and classes= (docs/guides/cross-validation)"
+NO_TABLE = (
+    "give the estimator schema=, which says how columns become rows (docs/guides/cross-validation)"
 )
 SEVERAL = (
     "give param_grid several values, such as {'row_norm': [0.5, 1.0]}; to train one model fit the "
@@ -84,17 +92,61 @@ def _of_classes(search: DPSearchCV) -> bool:
     return bool(is_classifier(search.estimator))
 
 
+@dataclass(frozen=True, eq=False)
+class SearchedSetting:
+    """One setting of the grid, and the estimator that has it.
+
+    ``part``, ``width``, ``rows``: how its records become rows of so many numbers.
+    ``certificates``: of its last plan.
+    """
+
+    setting: dict[str, Any]
+    estimator: Any
+    part: FeatureMap
+    width: int
+    rows: tuning.CandidateRows = tuning.ALL
+    certificates: list[Certificate] = field(default_factory=list[Certificate])
+
+    def plan(self, search: DPSearchCV, task: Task, shared: SharedBudget | None) -> tuning.Candidate:
+        """What is planned for the setting within another epsilon and delta."""
+        one = self.estimator
+        one.check_public(self.part)
+        asked = replace(
+            task,
+            features=self.width,
+            row_norm=one.public_row_norm(),
+            calibrated=one.calibrated,
+            feature_map=self.part,
+        )
+        made = candidate(
+            asked,
+            Budget(search.epsilon, search.delta, one.adjacency, one.time_budget),
+            Algorithm(one.algorithm, run=one.run),
+            shared,
+        )
+
+        def plan_candidate(epsilon: float, delta: float) -> Certificate:
+            self.certificates[:] = [made(epsilon, delta)]
+            return self.certificates[0]
+
+        return plan_candidate
+
+    def can_have_made(self, model: tuning.FittedSelected) -> bool:
+        """Whether the setting may have made the model: its run and its maps are the model's."""
+        return self.certificates[0].run == model.run and self.rows.schema == model.schema
+
+
 class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
     """A search that trains a secret number of candidates and releases the best one.
 
     Parameters
     ----------
     estimator : DPLogisticRegression or DPHuberRidge
-        Estimator to search with, with its public ``classes`` or ``target_range``. Its own budget,
-        ``verbose`` and ``random_state`` are not used.
+        Estimator to search with, with its public ``classes`` or ``target_range``, or a ``schema``
+        for tables. Its own budget, ``verbose`` and ``random_state`` are not used.
     param_grid : dict of str to sequence, or sequence of them
-        Grid over ``row_norm``, ``run`` and ``time_budget``, as for scikit-learn's ``GridSearchCV``,
-        chosen without the data.
+        Grid over ``row_norm``, ``run``, ``time_budget`` and ``features``, as for scikit-learn's
+        ``GridSearchCV``, chosen without the data.
     epsilon : float, default 1.0
         Budget of training all candidates, scoring them, and releasing the best one.
     delta : float or "auto", default "auto"
@@ -173,7 +225,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like, shape (n, d)
-            Private rows.
+            Private rows, or a table where the estimator has a schema.
         y : array_like, shape (n,)
             Private labels or targets.
         units : array_like, shape (n,), optional
@@ -199,9 +251,75 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         if protected is None:
             warn_of_single_rows(self, list_outer_schemas(self))
         warn_of_learned_steps(self)
+        law = tuning.law_of(to_float("mean_runs", self.mean_runs), self.runs)
+        read = self._read_rows if self.estimator.schema is None else self._read_table
+        rows, target, answers, searched = read(X, y, protected, law)
+        train, held = tuning.parts(len(rows))
+        delta = Budget(self.epsilon, self.delta).delta_for(len(train))
+        classes = len(answers.values) if isinstance(answers, Labels) else 0
+        charging = make_charging(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        charging.of_units = protected is not None
+        weights = relative_weights(
+            self.estimator.class_weight, answers.values if isinstance(answers, Labels) else ()
+        )
+        asked = Task(len(train), 1, classes, 1.0, class_weights=weights)
+        certificate, of_candidates = tuning.plan_candidates(
+            [(one.plan(self, asked, charging.allowance()), one.rows) for one in searched],
+            epsilon=self.epsilon,
+            delta=delta,
+            law=law,
+            held_out=len(held),
+            regression=classes == 0,
+        )
+        for run in tuning.selection_of(certificate).candidates:
+            check_costs(
+                getattr(self.estimator, "threshold", None),
+                run,
+                "search runs that calibrate probabilities, or ",
+            )
+        tuning.check_candidates("candidates", len(of_candidates), SEVERAL)
+        model = finish(
+            SELECTED,
+            TrainingRequest(
+                data=(rows, target),
+                budget=Budget(self.epsilon, delta),
+                model=of_candidates,
+                proof=certificate,
+                delta=delta,
+                answers=answers,
+                seed=seed_of(self.random_state),
+                charging=charging,
+                units=None if protected is None else protected.units,
+                unit=None if protected is None else protected.who,
+            ),
+        )
+        assert isinstance(model, tuning.FittedSelected)
+        won = next(one for one in searched if one.can_have_made(model))
+        self.best_params_, best = won.setting, won.estimator
+        best.fitted_, best.choice_, best.delta_, best.n_iter_ = model, None, delta, model.run.steps
+        self._name_columns(best)
+        if isinstance(answers, Labels):
+            best._positions = np.argsort(self._labels, kind="stable")
+            best.classes_ = self.classes_ = self._labels[best._positions]
+        self.best_estimator_ = best
+        return self
+
+    def _name_columns(self, best: Any) -> None:
+        """The columns that ``fit`` saw, of the search and of its winner."""
+        seen: object = self if self.estimator.schema is None else best.transformer_
+        known = {"n_features_in_", "feature_names_in_"}
+        names = {name: value for name, value in vars(seen).items() if name in known}
+        for one in (self, best):
+            vars(one).pop("feature_names_in_", None)
+            vars(one).update(names)
+
+    def _read_rows(
+        self, X: Any, y: Any, protected: KeptUnits | None, law: Runs
+    ) -> tuple[np.ndarray, np.ndarray, Labels | Range, list[SearchedSetting]]:
+        """Rows and scaled targets of arrays, what scores mean, and the candidates."""
         check_kept("X", (X, y))
         numeric = not is_classifier(self.estimator)
-        check_no_mapping(X, OF_TABLES)
+        check_no_mapping(X, NO_TABLE)
         check_no_times("X", X)
         if numeric:
             check_no_times("y", y)
@@ -221,81 +339,62 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                     y_numeric=numeric,
                 ),
             )
-        if protected is not None:
-            rows, labels = protected.select(rows, labels)
-            if len(rows) < LEAST:
-                raise InputError(
-                    "units", f"must name at least {LEAST} persons", len(rows), "give more persons"
-                )
-        self._settings = self._list_settings()
-        answers, target = self._answers(labels)
-        train, held = tuning.parts(len(rows))
-        delta = Budget(self.epsilon, self.delta).delta_for(len(train))
-        classes = len(answers.values) if isinstance(answers, Labels) else 0
-        law = tuning.law_of(to_float("mean_runs", self.mean_runs), self.runs)
-        proofs: dict[int, Certificate] = {}
-        charging = make_charging(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
-        charging.of_units = protected is not None
-        weights = relative_weights(
-            self.estimator.class_weight, answers.values if isinstance(answers, Labels) else ()
-        )
-        asked = Task(
-            len(train),
-            rows.shape[1],
-            classes,
-            1.0,
-            feature_map=part_of(self.estimator.features),
-            class_weights=weights,
-        )
-        candidates = [
-            self._candidate(i, asked, proofs, charging.allowance())
-            for i in range(len(self._settings))
+        rows, labels = self._select(rows, labels, protected)
+        searched = [
+            SearchedSetting(setting, one, part_of(one.features), rows.shape[1])
+            for setting, one in self._list_estimators()
         ]
-        certificate = tuning.plan_candidates(
-            candidates,
-            epsilon=self.epsilon,
-            delta=delta,
-            law=law,
-            held_out=len(held),
-            regression=classes == 0,
+        answers, target = self._answers(labels)
+        return rows, target, answers, searched
+
+    def _read_table(
+        self, X: Any, y: Any, protected: KeptUnits | None, law: Runs
+    ) -> tuple[np.ndarray, np.ndarray, Labels | Range, list[SearchedSetting]]:
+        """The same of a table, whose rows by the maps of all candidates lie side by side."""
+        schema, answers, target, self._labels = self.estimator.read_table_target(y)
+        if protected is None:
+            warn_of_single_rows(self, [schema])
+        cells = frame_table(X, schema)
+        check_length(cast(Any, cells), target)
+        count = len(cells) if protected is None else protected.count
+        shape = cells.shape or (len(cells.names),)
+        each = tuning.first_share(
+            self.epsilon, Budget(self.epsilon, self.delta).delta_for(count), law
         )
-        for proof in proofs.values():
-            check_costs(
-                getattr(self.estimator, "threshold", None),
-                proof.run,
-                "search runs that calibrate probabilities, or ",
+        made: dict[Schema, tuple[SchemaTransformer, tuning.CandidateRows]] = {}
+        parts: list[np.ndarray] = []
+        searched: list[SearchedSetting] = []
+        for setting, one in self._list_estimators():
+            maps = choose_features(
+                schema, one.features, shape, len(tuning.parts(count)[0]), Budget(*each)
             )
-        distinct = tuning.selection_of(certificate).candidates
-        tuning.check_candidates("candidates", len(distinct), SEVERAL)
-        model = finish(
-            SELECTED,
-            TrainingRequest(
-                data=(rows, target),
-                budget=Budget(self.epsilon, delta),
-                proof=certificate,
-                delta=delta,
-                answers=answers,
-                seed=seed_of(self.random_state),
-                charging=charging,
-                units=None if protected is None else protected.units,
-                unit=None if protected is None else protected.who,
-            ),
-        )
-        assert isinstance(model, tuning.FittedSelected)
-        which = next(i for i, one in proofs.items() if one.run == model.run)
-        self.best_params_ = self._settings[which]
-        best = cast(Any, clone(self.estimator))
-        best.set_params(**self.best_params_)
-        best.fitted_, best.choice_, best.delta_, best.n_iter_ = model, None, delta, model.run.steps
-        best.n_features_in_ = rows.shape[1]
-        if (names := vars(self).get("feature_names_in_")) is not None:
-            best.feature_names_in_ = names
-        if isinstance(answers, Labels):
-            stated = np.asarray(answers.values)
-            best._positions = np.argsort(stated, kind="stable")
-            best.classes_ = self.classes_ = stated[best._positions]
-        self.best_estimator_ = best
-        return self
+            if maps.schema not in made:
+                transformer = SchemaTransformer(maps.schema).fit(X)
+                parts.append(transformer.transform(X))
+                stop = sum(part.shape[1] for part in parts)
+                columns = tuning.CandidateRows(stop - parts[-1].shape[1], stop, transformer.schema_)
+                made[maps.schema] = transformer, columns
+            one.transformer_, columns = made[maps.schema]
+            one._part = maps.part
+            width = one.transformer_.form_.width
+            searched.append(SearchedSetting(setting, one, maps.part, width, columns))
+        rows, target = self._select(np.concatenate(parts, axis=1), target, protected)
+        return rows, target, answers, searched
+
+    def _select(
+        self, rows: np.ndarray, target: np.ndarray, protected: KeptUnits | None
+    ) -> tuple[np.ndarray, ...]:
+        """The rows that are used, of which there must be enough to train on and to score."""
+        if protected is not None:
+            rows, target = protected.select(rows, target)
+        if len(rows) < LEAST:
+            name, rule, what = ("X", "hold", "records")
+            if protected is not None:
+                name, rule, what = ("units", "name", "persons")
+            raise InputError(
+                name, f"must {rule} at least {LEAST} {what}", len(rows), f"give more {what}"
+            )
+        return rows, target
 
     def _check_estimator(self) -> None:
         if not isinstance(self.estimator, PrivateLinear):
@@ -303,13 +402,6 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "estimator",
                 "must be a DPLogisticRegression or a DPHuberRidge",
                 type(self.estimator).__name__,
-            )
-        if self.estimator.schema is not None:
-            raise InputError(
-                "schema of the estimator",
-                "must be None in a search, which takes rows",
-                None,
-                OF_TABLES,
             )
         if self.estimator.ledger is not None:  # whose owner counts on a charge
             raise InputError(
@@ -377,38 +469,23 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         labels = np.unique(stated)
         check_known(np.unique(y), labels)
         positions = find_positions(stated, labels)
-        values = tuple(labels[np.argsort(positions)].tolist())
+        self._labels = labels[np.argsort(positions)]
+        values = tuple(self._labels.tolist())
         threshold = threshold_of(self.estimator.threshold, len(labels))
         return Labels(values, threshold), positions[np.searchsorted(labels, y)]
 
-    def _candidate(
-        self, number: int, task: Task, proofs: dict[int, Certificate], shared: SharedBudget | None
-    ) -> Callable[[float, float], Any]:
-        setting = self._settings[number]
-        unknown = sorted(set(setting) - FREE)
-        if unknown:
-            raise InputError(
-                "param_grid",
-                "may vary " + ", ".join(sorted(FREE)),
-                unknown[0],
-                "set the others on the estimator",
-            )
-        one = cast(PrivateLinear, clone(self.estimator))
-        one.set_params(**setting)  # pyright: ignore[reportUnknownMemberType]
-        one.check_public(task.feature_map)
-        asked = replace(task, row_norm=one.public_row_norm(), calibrated=one.calibrated)
-        made = candidate(
-            asked,
-            Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
-            Algorithm(one.algorithm, run=one.run),
-            shared,
-        )
-
-        def plan_candidate(epsilon: float, delta: float) -> Certificate:
-            proofs[number] = made(epsilon, delta)
-            return proofs[number]
-
-        return plan_candidate
+    def _list_estimators(self) -> Iterator[tuple[dict[str, Any], Any]]:
+        """The parameters and the estimator of every candidate."""
+        for setting in self._list_settings():
+            unknown = sorted(set(setting) - FREE)
+            if unknown:
+                raise InputError(
+                    "param_grid",
+                    "may vary " + ", ".join(sorted(FREE)),
+                    unknown[0],
+                    "set the others on the estimator",
+                )
+            yield setting, cast(Any, clone(self.estimator)).set_params(**setting)
 
     @property
     def certificate_(self) -> Certificate:
@@ -465,6 +542,16 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.estimator, PrivateLinear):
+            own = get_tags(self.estimator)
+            tags.estimator_type, tags.input_tags = own.estimator_type, own.input_tags
+            tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
+            tags.target_tags = own.target_tags
+        tags.non_deterministic = self.random_state is None
+        return tags
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return accuracy or R^2 on data that were not trained on.

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin  # pyright: ignore
 from sklearn.utils.validation import check_array  # pyright: ignore
 
+from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.file_estimators import (
@@ -148,18 +149,12 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     def _fit(self, X: Any, y: Any, progress: object, protected: KeptUnits | None) -> None:
         if self.schema is not None:
-            schema = to_schema(self.schema)
-            bounds = range_of(schema, self.target_range)
-            check_no_times("y", y)
-            with hide_values("y"):
-                target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
-            if target.ndim == 2 and target.shape[1] == 1:  # a data frame of one column
-                target = target[:, 0]
+            schema, answers, target, _ = self.read_table_target(y)
             rows = self._map_rows(X, schema, protected)
             check_length(rows, target)
             if protected is not None:
                 rows, target = protected.select(rows, target)
-            self._train(rows, bounds.scale_target(target), 0, bounds, [], progress, protected)
+            self._train(rows, target, 0, answers, [], progress, protected)
             return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
@@ -180,6 +175,28 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self._train(
             rows, answers.scale_target(target), 0, answers, [], progress, protected, watched
         )
+
+    def read_table_target(self, y: Any) -> tuple[Schema, Range, np.ndarray, None]:
+        """Read the targets of a table.
+
+        Parameters
+        ----------
+        y : array_like, shape (n,)
+            Targets.
+
+        Returns
+        -------
+        tuple
+            The schema, the public range, the targets scaled to [-1, 1], and ``None``.
+        """
+        schema = to_schema(self.schema)
+        bounds = range_of(schema, self.target_range)
+        check_no_times("y", y)
+        with hide_values("y"):
+            target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
+        if target.ndim == 2 and target.shape[1] == 1:  # a data frame of one column
+            target = target[:, 0]
+        return schema, bounds, bounds.scale_target(target), None
 
     @property
     def coef_(self) -> np.ndarray:

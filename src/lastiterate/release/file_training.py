@@ -4,7 +4,10 @@ Python."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +16,13 @@ from lastiterate.accounting.noise_calibration import check_range
 from lastiterate.atomic_files import is_taken
 from lastiterate.curves.selection import Runs
 from lastiterate.data import BUNDLED
+from lastiterate.data.encoding import TIMES
+from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
+from lastiterate.limits import memory
 from lastiterate.planning.planner import Choice
+from lastiterate.planning.task import FeatureMap
 from lastiterate.release import posterior, tuning
 from lastiterate.release.data_file import SAMPLE, DataFile, open_file
 from lastiterate.release.linear_model import FittedLinear
@@ -32,7 +39,13 @@ from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Labels, Range, pick_class, threshold_of
-from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, TrainingRequest
+from lastiterate.release.training_request import (
+    AUTOMATIC,
+    Algorithm,
+    Budget,
+    LazyRecords,
+    TrainingRequest,
+)
 from lastiterate.release.units import find_id_column
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.validation import relative_weights
@@ -336,20 +349,22 @@ def tune_file(
     *,
     row_norms: tuple[float, ...] = (),
     algorithms: tuple[Algorithm, ...] = (AUTOMATIC,),
+    features: tuple[str, ...] = (),
     law: Runs,
 ) -> TrainResult:
-    """Select one of ``algorithms`` times ``row_norms`` privately on a file, or on a bundled public
-    set.
+    """Select one of ``features`` times ``row_norms`` times ``algorithms`` privately on a file, or
+    on a bundled public set.
 
     A bundled set's own held-out fifth scores the released model. The other records are split once
     more, at public positions, into those that candidates are trained on and those that they are
     scored on. Of the order, ``class_weight`` is what a record of each class counts in training;
-    scores are counts of right answers, whatever their class; and ``features`` "auto" looks at what
-    one candidate may cost.
+    scores are counts of right answers, whatever their class; its ``features`` are the only ones
+    where none are listed, and "auto" looks at what one candidate may cost.
     """
-    budget = order.budget
+    budget, named = order.budget, features or (order.features,)
     assert budget is not None
-    check_planned(order.features, planned=all(one.planned for one in algorithms))
+    for name in named:
+        check_planned(name, planned=all(one.planned for one in algorithms))
     check_range(budget.epsilon, budget.delta_for(2))
     if not has_fixed_size(budget.adjacency):
         raise InputError(
@@ -368,44 +383,86 @@ def tune_file(
     each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
     trained = len(tuning.parts(file.count)[0])
     share = replace(budget, epsilon=each[0], delta=each[1])
-    maps = choose_features(file.schema, order.features, file.shape, trained, share)
-    file = file.map_rows(maps.schema, test=None, row_norm=None)
-    task, shared = file.task, order.charging.allowance()
-    _check_candidates(len({(norm, one) for norm in row_norms or (None,) for one in algorithms}))
-    train, held = tuning.parts(task.n)
+    maps = dict[Schema, FeatureChoice]()
+    parts = dict[tuple[Schema, FeatureMap], None]()
+    for name in named:
+        one = choose_features(file.schema, name, file.shape, trained, share)
+        maps.setdefault(one.schema, one)
+        parts[one.schema, one.part] = None
+    files = {one: file.map_rows(one, test=None, row_norm=None) for one in maps}
+    _check_candidates(
+        len(
+            {
+                (norm, one, part)
+                for norm in row_norms or (0,)
+                for one in algorithms
+                for part in parts
+            }
+        )
+    )
+    file, shared = next(iter(files.values())), order.charging.allowance()
+    task, (train, held) = file.task, tuning.parts(file.task.n)
     delta = budget.delta_for(task.n)
     weights = relative_weights(order.class_weight, file.schema.classes)
-    asked = replace(
-        task,
-        n=len(train),
-        calibrated=True,
-        class_weights=weights,
-        feature_map=maps.part,
-    )
-    listed = [
-        candidate(replace(asked, row_norm=norm), budget, algorithm, shared)
-        for norm in row_norms or (file.row_norm,)
-        for algorithm in algorithms
-    ]
-    proof = tuning.plan_candidates(
-        listed,
+    asked = replace(task, n=len(train), calibrated=True, class_weights=weights)
+    rows = _columns_of(files)
+    proof, of_candidates = tuning.plan_candidates(
+        [
+            (candidate(replace(asked, **own, row_norm=norm), budget, algorithm, shared), rows[one])
+            for one, part in parts
+            for own in [{"features": files[one].features, "feature_map": part}]
+            for norm in row_norms or (files[one].row_norm,)
+            for algorithm in algorithms
+        ],
         epsilon=budget.epsilon,
         delta=delta,
         law=law,
         held_out=len(held),
         regression=task.classes == 0,
     )
-    _check_candidates(len(tuning.selection_of(proof).candidates))
-    order = replace(_with_form(order, file), proof=proof, delta=delta)
-    return _score_model(run_release(SELECTED, order), order, file, maps)
+    _check_candidates(len(of_candidates))
+    order = replace(
+        _with_form(order, file),
+        data=LazyRecords(partial(_read_columns, tuple(files.values()))),
+        size=max(one.size() for one in files.values()),
+        proof=proof,
+        delta=delta,
+        model=of_candidates,
+    )
+    model = run_release(SELECTED, order)
+    assert model.schema is not None
+    order = replace(order, schema=model.schema, model=None)
+    return _score_model(model, order, files[model.schema], maps[model.schema])
+
+
+def _columns_of(files: Mapping[Schema, DataFile]) -> dict[Schema, tuning.CandidateRows]:
+    """The columns of the rows of every schema in the rows of all, side by side."""
+    ends = np.cumsum([0, *(one.features for one in files.values())]).tolist()
+    if 4 * TIMES * ends[-1] * max(one.task.n for one in files.values()) > memory():
+        raise InputError(
+            "features",
+            "must make rows that fit in memory, all of them at once",
+            f"{ends[-1]} numbers of each record",
+            "try fewer maps, or smaller ones",
+        )
+    return {
+        schema: tuning.CandidateRows(start, stop, schema)
+        for schema, (start, stop) in zip(files, pairwise(ends), strict=True)
+    }
+
+
+def _read_columns(files: Sequence[DataFile]) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that every file's schema makes, side by side, and the targets."""
+    rows, (targets, *_) = zip(*(one.rows for one in files), strict=True)
+    return np.concatenate(rows, axis=1), targets
 
 
 def _check_candidates(count: int) -> None:
     tuning.check_candidates(
         "candidates",
         count,
-        "give --row-norms 0.5,1,2 or several --algorithms; to train one model use lastiterate train, "
-        "which spends nothing on a choice",
+        "give --row-norms 0.5,1,2, several --algorithms, or --features several times; to train "
+        "one model use lastiterate train, which spends nothing on a choice",
     )
 
 

@@ -180,17 +180,17 @@ class TrainingRequest:
     ``data``: arrays, a source of pieces, ``LazyRecords``, or the name of a file. ``budget``: what
     the release may cost (``None`` where the run's own noise was asked for): what is certified with
     more is refused before it is charged. ``model``: what the kind of model is made from: first
-    parameters, a module, a row norm; of a file its name. ``exact``: exact sums and exact noise, not
-    double precision. ``optimizer``: what makes the steps, where the run says that a caller's does.
-    ``augment``: what records draw. ``devices``: how many share every batch. ``by_step``: whether a
-    caller's loop takes the steps, of a copy of the data. ``units``: the column
-    that says who a row belongs to, and the most rows of each that are used. ``features``: "auto",
-    names of public maps of records instead of the schema's own, or of a part of the planner's runs
-    (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
-    ``scratch``. ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on
-    a tenth of the records that are then not trained on. ``calibrated``: whether a classifier pays
-    for calibrated probabilities. ``class_weight``: what records of every label count.
-    ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.
+    parameters, a module, a row norm, the rows of each candidate; of a file its name. ``exact``:
+    exact sums and exact noise, not double precision. ``optimizer``: what makes the steps, where the
+    run says that a caller's does. ``augment``: what records draw. ``devices``: how many share every
+    batch. ``by_step``: whether a caller's loop takes the steps, of a copy of the data. ``units``:
+    the column that says who a row belongs to, and the most rows of each that are used.
+    ``features``: "auto", names of public maps of records instead of the schema's own, or of a part
+    of the planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch
+    files in the folder ``scratch``. ``report_accuracy``: the part of mu^2 that a noisy count of
+    right answers costs, on a tenth of the records that are then not trained on. ``calibrated``:
+    whether a classifier pays for calibrated probabilities. ``class_weight``: what records of every
+    label count. ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.
 
     Of the data's form. ``schema``: how records of a file become rows. ``answers``: what scores of
     linear models mean. ``unit``: who each row belongs to. ``size``: bytes that the model takes on

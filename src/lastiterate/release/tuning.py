@@ -8,6 +8,7 @@ to an observer of the process about the number of runs is not covered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,18 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected
 from lastiterate.data import split
+from lastiterate.data.schema import Schema
 from lastiterate.engine import execute, fresh_key, key_from_seed, scores
 from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.preprocessing import TrainedWeights
 from lastiterate.engine.random import Bits, Key, derive_key, fresh_secret
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.features.map_registry import list_providers
 from lastiterate.release.fitted_linear import FittedSelected
 from lastiterate.release.fitted_linear import read as read
 from lastiterate.release.score_meaning import Labels, Range, Scores, pick_class
 from lastiterate.release.training_request import LazyRecords, TrainingRequest
 from lastiterate.release.units import check_rows
-from lastiterate.run.run import Run
 
 Candidate = Callable[[float, float], Certificate]
 """A certified run on the training part, within a budget (epsilon, delta) of its own."""
@@ -45,26 +47,44 @@ class NothingSelected(NotCertified):
     """The random number of runs was 0: nothing is released, and the budget is spent."""
 
 
+@dataclass(frozen=True)
+class CandidateRows:
+    """The columns of the data that are the rows of a candidate, and the schema whose public maps
+    made them; ``None`` for the order's own."""
+
+    start: int = 0
+    stop: int | None = None
+    schema: Schema | None = None
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The candidate's columns of rows (n, d)."""
+        return rows[:, self.start : self.stop]
+
+
+ALL = CandidateRows()
+
+
 def plan_candidates(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[tuple[Candidate, CandidateRows]],
     *,
     epsilon: float,
     delta: float,
     law: Runs,
     held_out: int,
     regression: bool,
-) -> Certificate:
+) -> tuple[Certificate, tuple[CandidateRows, ...]]:
     """Every candidate with the largest budget of its own for which all of it keeps (epsilon,
-    delta)."""
+    delta), and the rows of each; those of one run and the same rows are one candidate."""
     if not candidates:
         raise InputError("candidates", "must hold at least one", 0)
     share, inner = first_share(epsilon, delta, law)
     for _ in range(PATIENCE):
         noise = _score_noise(share, inner)
-        runs = tuple(dict.fromkeys(candidate(share, inner).run for candidate in candidates))
+        distinct = dict.fromkeys((planned(share, inner).run, rows) for planned, rows in candidates)
+        runs = tuple(run for run, _ in distinct)
         proof = Certificate(Selection(runs, law, held_out, noise, STEPS if regression else 1))
         if proof.epsilon(delta) <= epsilon:
-            return proof
+            return proof, tuple(rows for _, rows in distinct)
         share *= 0.95
     raise NotCertified(
         "no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs"
@@ -100,12 +120,23 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(order: TrainingRequest) -> TrainingRequest:
-    """Refuse checkpoints, two rows of one unit, and candidates that describe other records."""
+    """Refuse checkpoints, two rows of one unit, and candidates that describe other records; name
+    the plug-ins that provide a map of any candidate."""
     order.charging.without_checkpoint("while candidates are tried")
     check_rows(order.unit, order.records, 1)
     if not isinstance(order.data, LazyRecords):
         _parts_of(order)
-    return order
+    maps = [one for rows in _rows_of(order) if rows.schema for one in rows.schema.features]
+    said = (part.words for part in list_providers(maps))
+    return replace(order, caveats=tuple(dict.fromkeys((*order.caveats, *said))))
+
+
+def _rows_of(order: TrainingRequest) -> tuple[CandidateRows, ...]:
+    """The rows of every candidate of the certificate, in its order."""
+    count = len(selection_of(order.certificate).candidates)
+    rows: tuple[CandidateRows, ...] = (ALL,) * count if order.model is None else order.model
+    assert len(rows) == count
+    return rows
 
 
 def selection_of(proof: Certificate) -> Selection:
@@ -139,14 +170,17 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedSelected:
     assert order.answers is not None
     chosen, (train, held) = selection_of(order.certificate), _parts_of(order)
     rows, labels = map(np.asarray, order.data)
-    best: tuple[tuple[int, int], Run, TrainedWeights] | None = None
-    for run, own, noise, tie in _draws(chosen, order.seed):
+    of_candidates = _rows_of(order)
+    best: tuple[tuple[int, int], int, TrainedWeights] | None = None
+    for which, own, noise, tie in _draws(chosen, order.seed):
         interrupts.check()
-        model = execute(run, rows[train], labels[train], own)
-        score = _score(scores(run, model, rows[held]), labels[held], order.answers, chosen.unit)
+        run, own_rows = chosen.candidates[which], of_candidates[which].of(rows)
+        model = execute(run, own_rows[train], labels[train], own)
+        found = scores(run, model, own_rows[held])
+        score = _score(found, labels[held], order.answers, chosen.unit)
         value = score + int(DiscreteGaussian(chosen.score_noise * chosen.unit).sample(noise, 1)[0])
         if best is None or (value, tie) > best[0]:
-            best = (value, tie), run, model
+            best = (value, tie), which, model
     if best is None:
         raise NothingSelected(
             "the secret number of runs was 0: nothing is released, and the budget is spent"
@@ -154,16 +188,16 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedSelected:
     return FittedSelected(
         proof=order.certificate,
         delta=order.delta,
-        schema=order.schema,
-        run=best[1],
+        schema=of_candidates[best[1]].schema or order.schema,
+        run=chosen.candidates[best[1]],
         released=best[2],
         answers=order.answers,
         selection=chosen,
     )
 
 
-def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits, int]]:
-    """Candidate, key, noise of the score and tie-breaker of every run; their number is drawn first."""
+def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[int, Any, Bits, int]]:
+    """Index of the candidate, key, noise of the score and tie-breaker of every run; their number is drawn first."""
     secret = (
         fresh_secret()
         if seed is None
@@ -173,9 +207,9 @@ def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits
     count = chosen.law.draw(bits.integer(256), 256)
     for number in range(count):
         # 64 bits modulo a few candidates would favour some by 2^-60; 256 bits do by 2^-250
-        run = chosen.candidates[bits.integer(256) % len(chosen.candidates)]
+        which = bits.integer(256) % len(chosen.candidates)
         key = fresh_key() if seed is None else key_from_seed(bits.integer(64) >> 1)
-        yield run, key, Bits(derive_key(secret, "scores"), number), bits.integer(128)
+        yield which, key, Bits(derive_key(secret, "scores"), number), bits.integer(128)
 
 
 def _score(
