@@ -159,7 +159,7 @@ def test_settings_of_a_search_have_their_kinds(more, said):
 def test_a_search_needs_persons_and_rows_of_numbers():
     with pytest.raises(InputError, match="units must name at least 10 persons, got 6"):
         search(classifier()).fit(X, Y, units=np.arange(60) // 10)
-    with pytest.raises(InputError, match=r"got 'dict'; search on rows: t = SchemaTransformer"):
+    with pytest.raises(InputError, match=r"got 'dict'; give the estimator schema="):
         search(classifier()).fit({"a": X[:, 0]}, Y)
     with pytest.raises(InputError, match="got 'dict'; give columns in the order that fit saw"):
         classifier().fit(X, Y).predict({"a": X[:, 0]})

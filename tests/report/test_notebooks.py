@@ -3,16 +3,20 @@ of."""
 
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import lastiterate as li
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit.report import AuditReport
+from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certify_plan
+from lastiterate.report import epsilon_over_steps, receiver_curve
 from lastiterate.report.charts import STYLES
-from lastiterate.report.plots import epsilon_over_steps, receiver_curve
+from lastiterate.report.plots import theorem_over_steps
+from lastiterate.theorems import TABLE
 
 RUN = li.Run(
     n=1000,
@@ -101,7 +105,7 @@ def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
     looks = [(look.dash, look.width, look.marker) for look in STYLES.values()]
     assert len(set(looks)) == len(looks), "every meaning has a dash, width or marker of its own"
     made = epsilon_over_steps(li.account(RUN), 1e-5, tmp_path / "a.png", points=5)
-    axes = made.axes[0]
+    axes = made
     said = [text.get_text() for text in axes.get_legend().get_texts()]
     assert any(text.endswith("(upper)") for text in said) and any(
         text.endswith("(lower)") for text in said
@@ -114,8 +118,39 @@ def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
         min_evidence=li.Evidence.ASSUMED,
     )
     made = epsilon_over_steps(weak, 1e-5, tmp_path / "b.png", points=4)
-    assert any(
-        "(upper, assumed)" in text.get_text() for text in made.axes[0].get_legend().get_texts()
-    )
+    assert any("(upper, assumed)" in text.get_text() for text in made.get_legend().get_texts())
     made = receiver_curve(AUDIT, li.account(RUN), tmp_path / "c.png")
-    assert "share of models" in made.axes[0].get_xlabel()
+    assert "share of models" in made.get_xlabel()
+
+
+PICTURES = {
+    "certificate": lambda **how: epsilon_over_steps(li.account(RUN), 1e-5, points=3, **how),
+    "theorem": lambda **how: theorem_over_steps(TABLE["sgld-lsi"], 1e-5, points=3, **how),
+    "audit": lambda **how: receiver_curve(AUDIT, li.account(RUN), **how),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_axes_that_a_notebook_shows_and_a_caller_may_give(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(plt, "show", lambda *a, **b: pytest.fail("a picture shows nothing itself"))
+    before = plt.get_fignums()
+    made = PICTURES[name]()
+    assert len(plt.get_fignums()) == len(before) + 1, "pyplot knows it, and notebooks show it"
+    plt.close(made.figure)
+    _, (left, right) = plt.subplots(1, 2)
+    assert PICTURES[name](ax=right, path=tmp_path / "both.png") is right and not left.lines
+    assert right.lines and (tmp_path / "both.png").stat().st_size > 10_000
+    plt.close(right.figure)
+    PICTURES[name](path=str(tmp_path / "a.svg"))
+    assert plt.get_fignums() == before, "a picture for a file needs no window"
+    for how, words in (
+        ({"ax": plt}, "ax must be axes of matplotlib, got 'module'; leave it out"),
+        ({"path": tmp_path / "a.txt"}, r"must end in .png, .svg or .pdf"),
+    ):
+        with pytest.raises(InputError, match=words):
+            PICTURES[name](**how)
+
+
+def test_an_audit_without_scores_has_no_picture():
+    with pytest.raises(InputError, match="report must hold the scores"):
+        receiver_curve(replace(AUDIT, scores=None), li.account(RUN))

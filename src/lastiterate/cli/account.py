@@ -269,13 +269,13 @@ def theorems_command(
     if plot is not None:
         from lastiterate.report.plots import theorem_over_steps
 
-        certificate = theorem_over_steps(named, delta, plot)
+        theorem_over_steps(named, delta, plot)
         console.print(
             f"\n{plot} compares it with the others that apply to this run:",
             highlight=False,
             markup=False,
         )
-        console.print(certificate.run.to_json(), style="dim", highlight=False)
+        console.print(named.example.to_json(), style="dim", highlight=False)
 
 
 # What ``theorems`` shows: a line each, or one of them in full.

@@ -21,8 +21,15 @@ from lastiterate.run.facts import Evidence
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
 
-# Pictures of certificates: pure functions from what was accounted to a file.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
+    from lastiterate.audit.report import AuditReport
+
+# Pictures of certificates: pure functions from what was accounted to axes, and to a file.
+
+SIZE = 7, 4.2
+"""Inches of a picture."""
 MARKERS = ("o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For the second line of one meaning and those after it."""
 WIDE = 10
@@ -40,8 +47,25 @@ def figure_for(path: Path) -> tuple[Any, Any]:
         raise InputError(
             "plot", "must lie in an existing folder", str(path), "make the folder first"
         )
-    made = Figure(figsize=(7, 4.2), layout="constrained")
+    made = Figure(figsize=SIZE, layout="constrained")
     return made, made.add_subplot()
+
+
+def axes_for(path: str | Path | None, ax: object) -> Any:
+    """The axes to draw on: the caller's, those of the figure of a file, or of a new figure that a
+    notebook shows."""
+    from matplotlib.axes import Axes
+
+    if ax is not None and not isinstance(ax, Axes):
+        raise InputError(
+            "ax", "must be axes of matplotlib", type(ax).__name__, "leave it out for a new figure"
+        )
+    made = None if path is None else figure_for(Path(path))[1]  # refuses a bad name
+    if ax is not None or made is not None:
+        return made if ax is None else ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=SIZE, layout="constrained")[1]  # pyright: ignore
 
 
 def save_figure(made: Any, path: Path) -> None:
@@ -123,18 +147,53 @@ def label_of(certificate: Certificate, line: Line) -> str:
 def epsilon_over_steps(
     certificate: Certificate,
     delta: float,
-    path: Path,
+    path: str | Path | None = None,
     *,
+    ax: Axes | None = None,
     stress: str | None = None,
     points: int = 40,
-) -> Any:
-    """The picture of ``lines`` above the shaded region where no bound on the class can lie; returns
-    the figure.
+) -> Axes:
+    """Draw what every theorem certifies after k steps, and the region that no bound can enter.
 
-    ``stress``: the theorem to draw in front; the others fade.
+    Parameters
+    ----------
+    certificate : Certificate
+        Certificate of a run whose step sizes are defined for any number of steps.
+    delta : float
+        Delta at which epsilon is drawn.
+    path : path, optional
+        File to write too: .png, .svg or .pdf.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure.
+    stress : str, optional
+        Name of a theorem to draw in front; the others fade.
+    points : int, default 40
+        Numbers of steps, on a geometric grid.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes, with a figure that notebooks show.
+
+    Raises
+    ------
+    InputError
+        If the file or the axes are none, or the step sizes are for one number of steps only.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")
+    >>> import lastiterate as li
+    >>> from lastiterate.report import epsilon_over_steps
+    >>> run = li.Run(
+    ...     n=500, steps=20, step_size=0.5, noise=li.NoiseMultiplier(9.0), loss=li.Logistic(ridge=0.01)
+    ... )
+    >>> epsilon_over_steps(li.account(run), 1e-5, points=3).get_xlabel()
+    'steps'
     """
     drawn = lines(certificate, delta, points)
-    made, axes = figure_for(path)
+    axes = axes_for(path, ax)
     floor = envelope(drawn)
     if floor is not None:
         axes.fill_between(
@@ -170,24 +229,25 @@ def epsilon_over_steps(
             ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None),
         )
     axes.legend(fontsize=8, frameon=False)
-    save_figure(made, path)
-    return made
+    if path is not None:
+        save_figure(axes.figure, Path(path))
+    return axes
 
 
-def theorem_over_steps(theorem: Theorem, delta: float, path: Path, points: int = 40) -> Certificate:
-    """The picture of one theorem on its example run, in front of the others that apply; returns
-    what was accounted."""
+def theorem_over_steps(
+    theorem: Theorem,
+    delta: float,
+    path: str | Path | None = None,
+    *,
+    ax: Axes | None = None,
+    points: int = 40,
+) -> Axes:
+    """The picture of one theorem on its example run, in front of the others that apply."""
     certificate = account(theorem.example, min_evidence=Evidence.ASSUMED)
-    epsilon_over_steps(certificate, delta, path, stress=theorem.name, points=points)
-    return certificate
+    return epsilon_over_steps(certificate, delta, path, ax=ax, stress=theorem.name, points=points)
 
 
 # The picture of an audit: error rates of the attack, and the region that the certificate allows.
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from lastiterate.audit.report import AuditReport
 
 NAMED = 0.05
 """Attacks this far from chance are named in the picture."""
@@ -271,10 +331,52 @@ def _boxes(axes: Axes, report: AuditReport) -> None:
         first = False
 
 
-def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) -> Any:
-    """The favourite's curve, every attack's confidence box, what lies beyond the certificate, and
-    what the exact law of the worst loss reaches; returns the figure."""
-    made, axes = figure_for(path)
+def receiver_curve(
+    report: AuditReport,
+    certificate: Certificate,
+    path: str | Path | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the error rates of an audit's attacks, and the region that the certificate excludes.
+
+    Parameters
+    ----------
+    report : AuditReport
+        What `lastiterate.audit.audit` returned, with its scores.
+    certificate : Certificate
+        Certificate of the audited run.
+    path : path, optional
+        File to write too: .png, .svg or .pdf.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes, with a figure that notebooks show.
+
+    Raises
+    ------
+    InputError
+        If the file or the axes are none, or the report holds no scores.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")
+    >>> import lastiterate as li
+    >>> from lastiterate.report import receiver_curve
+    >>> run = li.Run(n=20, steps=2, step_size=0.5, noise=li.NoiseMultiplier(2.0), loss=li.Logistic())
+    >>> found = li.audit.audit(run, delta=1e-5, trials=20, attack="projection")
+    >>> receiver_curve(found, li.account(run)).get_ylabel()
+    'true-positive rate (share of models with it)'
+    """
+    if report.scores is None:
+        raise InputError(
+            "report", "must hold the scores of its models", None, "draw what audit returned"
+        )
+    axes = axes_for(path, ax)
     fpr = np.concatenate(([0.0], np.geomspace(1e-5, 1.0, 300)))
     axes.fill_between(
         fpr,
@@ -311,5 +413,6 @@ def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) ->
     )
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    save_figure(made, path)
-    return made
+    if path is not None:
+        save_figure(axes.figure, Path(path))
+    return axes
