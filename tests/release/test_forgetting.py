@@ -567,10 +567,16 @@ def test_a_page_says_for_whom_it_holds(persons, tmp_path):
     others = re.search(r"everybody else epsilon ([\d.]+) \(zero-out\)", text)[1]
     page = (tmp_path / "m" / "report.html").read_text()
     assert "your record" not in page and "whether the removed record had ever been used" in page
-    assert (
-        "This is about the removed records alone. Everybody else: epsilon "
-        f"{others} at delta 0.0001 (zero-out) for the training and all steps since." in page
-    )
+    for_them = f"epsilon {others} at delta 0.0001 (zero-out) for the training and all steps since"
+    assert f"This is about the removed records alone. Everybody else: {for_them}." in page
+    number = re.search(r"certified epsilon ([\d.]+) at", text)[1]
+    caveat = f"the number {number} says nothing about the records that stay; for them: {for_them}"
+    assert f"- {caveat}" in text and page.count(caveat) == 2
+    assert "is no differential privacy for" not in text + page.split("<script")[0]
+    stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
+    assert "is no differential privacy for the records that stay" in stored["caveats"]
+    said = command("verify", tmp_path / "m")
+    assert f"says nothing about the records that stay; for them: {for_them}." in said
     assert li.verify(tmp_path / "m").holds
 
 

@@ -33,11 +33,13 @@ from lastiterate.theorems.theorem import Assumption, Theorem, Violated
 ADJACENCY = "forgotten"
 STEPS = (*NOISY_STEPS, last_iterate_only, plain_updates, released_as_left, lipschitz_step)
 """The assumptions on the steps of a training, and on those after a request."""
+NOT_OTHERS = "is no differential privacy for the records that stay"
+"""A caveat as certificates store it; ``planning.unlearning_plans`` says it with numbers."""
 SILENT = (
     "speaks of this model alone: not of earlier models that were handed out, of their predictions, "
     "or of other data "
     "that mention the same people",
-    "is no differential privacy for the records that stay",
+    NOT_OTHERS,
     "holds if the data are those that the model was trained on, and the removed records took part "
     "in nothing else",
     "holds if nobody chose which records to remove, or how often to ask, by looking at a model "
@@ -63,8 +65,8 @@ class Unlearning(CertificateSubject):
     entry: ClassVar[str] = "unlearning"
     word: ClassVar[str] = "forgetting"
     limit: ClassVar[str] = (
-        "it is about the removed records alone, against a model that never saw them, and no "
-        "differential privacy of the others"
+        "it is about the removed records alone, against a model that never saw them, and says "
+        "nothing about the records that stay"
     )
 
     training: Training

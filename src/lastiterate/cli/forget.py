@@ -149,6 +149,8 @@ def plan_to_json(forgot: ForgetResult, where: str) -> dict[str, Any]:
 
 
 def _show(forgot: ForgetResult, where: str) -> None:
+    from lastiterate.planning.unlearning_plans import explain_caveat
+
     model, plan = forgot.model, forgot.plan
     subject, table = plan.subject, Table.grid(padding=(0, 3))
     table.add_row(
@@ -189,7 +191,10 @@ def _show(forgot: ForgetResult, where: str) -> None:
         "make the next request on the remaining data",
     )
     table.add_row("model", escape(where))
-    notes = "\n".join(f"- {escape(text)}" for text in model.certificate.all_caveats())
+    notes = "\n".join(
+        f"- {escape(explain_caveat(text, model.certificate, model.delta))}"
+        for text in model.certificate.all_caveats()
+    )
     console.print(Panel(table, title="forgotten", expand=False))
     console.print(f"[dim]{notes}[/dim]", highlight=False)
 

@@ -101,7 +101,10 @@ def verify_command(
         console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)
         if checked.limit:
             console.print(
-                f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False
+                f"What epsilon is: {checked.limit}{_describe_others(path, checked)}.",
+                style="bold",
+                highlight=False,
+                markup=False,
             )
         for what in checked.uncovered:
             console.print(
@@ -234,6 +237,19 @@ def _explain_other_page(path: Path, ledger: Path | None, audit: Path | None) -> 
         "alone. It may show an audit (--audit FILE), be of another version, or have been changed. "
         f"Make your own: {own}"
     )
+
+
+def _describe_others(path: Path, checked: CheckResult) -> str:
+    """What holds for the records that stay in a model that forgot others, as the end of a clause."""
+    from lastiterate.accounting.unlearning import ADJACENCY, Unlearning
+    from lastiterate.planning.unlearning_plans import describe_others
+    from lastiterate.report.subject import read_verified
+
+    if checked.adjacency != ADJACENCY or not path.is_dir():
+        return ""
+    source = read_verified(path, checked)[0]
+    assert isinstance(source.certified.subject, Unlearning)
+    return f"; for them: {describe_others(source.certified.subject, source.delta)}"
 
 
 def _advise_own_page(path: Path, ledger: Path | None, audit: Path | None) -> str:

@@ -17,7 +17,8 @@ from itertools import groupby
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.unlearning import NOT_OTHERS, Unlearning
 from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.curves.composition import compose
@@ -94,6 +95,31 @@ def certify_others(subject: Unlearning) -> Curve | None:
     return together(
         private(training) if isinstance(training, Run) else None,
         *(private(part.run) for part in subject.requests),
+    )
+
+
+def describe_others(subject: Unlearning, delta: float) -> str:
+    """What holds for the records that stay, in words."""
+    curve = certify_others(subject)
+    if curve is None:
+        return (
+            "nothing is promised: the training or steps since had no noise, or are about other "
+            "neighbours"
+        )
+    return (
+        f"epsilon {format_rounded_up(curve.epsilon(delta))} at delta {delta:g} "
+        f"({subject.requests[-1].run.adjacency}) for the training and all steps since"
+    )
+
+
+def explain_caveat(text: str, certificate: Certificate, delta: float) -> str:
+    """A caveat as people read it: of a model that forgot, with what holds for the others."""
+    subject = certificate.subject
+    if text != NOT_OTHERS or not isinstance(subject, Unlearning):
+        return text
+    return (
+        f"the number {format_rounded_up(certificate.epsilon(delta))} says nothing about the records "
+        f"that stay; for them: {describe_others(subject, delta)}"
     )
 
 

@@ -13,6 +13,7 @@ from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
 from lastiterate.features.map_registry import describe_maps, maps_from
 from lastiterate.markup import Markup, tag
+from lastiterate.planning.unlearning_plans import explain_caveat
 from lastiterate.report import page_parts
 from lastiterate.report.page_parts import LADDER, bullets, fold, make_table, number, section
 from lastiterate.report.subject import ReportSource
@@ -571,7 +572,7 @@ def _explain_caveat(subject: ReportSource, text: str) -> str:
     """Return a caveat as it is written; of a bound on rows, whether somebody made it true."""
     described = subject.body["stated"]["unit"]
     if text != units(described["rows"]):
-        return text
+        return explain_caveat(text, subject.certified, subject.delta)
     if "name" in described:
         return f"{text} (none of the data that were trained on has: train left further rows out)"
     return f"{text} (that is the releaser's word)"

@@ -14,7 +14,7 @@ from lastiterate.accounting.certificate_subject import (
 from lastiterate.accounting.noise_calibration import LARGE_EPSILON
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.markup import Markup, tag
-from lastiterate.planning.unlearning_plans import certify_others
+from lastiterate.planning.unlearning_plans import describe_others, explain_caveat
 from lastiterate.release.signatures import WRITTEN
 from lastiterate.report.page_parts import (
     DEPLOYMENTS,
@@ -101,15 +101,8 @@ def _describe_others(subject: ReportSource) -> list[Markup]:
     forgetting = subject.certified.subject
     if not isinstance(forgetting, Unlearning):
         return []
-    curve, delta = certify_others(forgetting), subject.delta
-    known = (
-        "nothing is promised: the training or steps since had no noise, or are about other "
-        "neighbours."
-        if curve is None
-        else f"epsilon {format_rounded_up(curve.epsilon(delta))} at delta {delta:g} "
-        f"({forgetting.requests[-1].run.adjacency}) for the training and all steps since."
-    )
-    return [tag("p", f"This is about the removed records alone. Everybody else: {known}")]
+    known = describe_others(forgetting, subject.delta)
+    return [tag("p", f"This is about the removed records alone. Everybody else: {known}.")]
 
 
 def _compare_with_epsilon(body: dict[str, Any]) -> list[Markup]:
@@ -372,7 +365,11 @@ def list_trusted(subject: ReportSource) -> list[str]:
     said_elsewhere = {*stated["secret"], *stated["charged"], *stated["not_charged"]}
     if "name" in (described := stated["unit"]):  # the trainer bounds the rows of a named unit
         said_elsewhere.add(units(described["rows"]))
-    trusted = [text for text in body["caveats"] if text not in said_elsewhere]
+    trusted = [
+        explain_caveat(text, subject.certified, subject.delta)
+        for text in body["caveats"]
+        if text not in said_elsewhere
+    ]
     trusted += [
         f"{fact['what']} (assumed)" for fact in stated["rests_on"] if fact["evidence"] == "ASSUMED"
     ]
