@@ -7,13 +7,16 @@ import itertools
 import pickle
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
@@ -29,6 +32,7 @@ from lastiterate.estimators import (
     DPHuberRidge,
     DPLogisticRegression,
     DPSearchCV,
+    ReleasedClassifier,
     classifier,
     grid_search,
     regressor,
@@ -36,6 +40,7 @@ from lastiterate.estimators import (
 from lastiterate.estimators.pipelines import UnpaidStepWarning, labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.linear_plans import choose_features
+from lastiterate.release.mlflow_model import Scorer
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.training_request import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
@@ -552,3 +557,80 @@ def test_labels_of_a_list_are_read_by_themselves():
     for nested in ([[1], [2, 3]], [{1}, {2}], [(1, 2), (3, 4)]):
         with pytest.raises(InputError, match="single values"):
             SchemaTransformer(schema).fit({"c": nested})
+
+
+BAD_CELLS = {
+    "an unknown category": ({"a": [0.5], "c": ["z"]}, "correct the cell"),
+    "a missing value": ({"a": [0.5], "c": [""]}, "fill the cell"),
+    "misses the column 'c'": ({"a": [0.5], "d": ["x"]}, "add it"),
+    "letter by letter": ({"a": [0.5], "C": ["x"]}, "rename it in the file"),
+    "must hold numbers": (
+        {"a": ["1,5"], "c": ["x"]},
+        "write 1000 and not 1,000, 30.5 and not 30,5",
+    ),
+}
+
+
+def refusal(call, *given):
+    with pytest.raises(InputError) as refused:
+        call(*given)
+    return str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def predicting():
+    """Whatever predicts from tables by the schema, with the names of its methods."""
+    table, labels = columns()
+    one = DPLogisticRegression(schema=SCHEMA, algorithm="noisy-gd", features="plain")
+    pipe = make_pipeline(
+        SchemaTransformer(SCHEMA),
+        DPLogisticRegression(row_norm=2.0, classes=["no", "yes"], algorithm="noisy-gd"),
+    )
+    one, pipe = one.fit(table, labels), pipe.fit(table, labels)
+    released = ReleasedClassifier(one.fitted_)
+    methods = ("predict", "predict_proba", "decision_function")
+    calls = {
+        **{f"estimator.{name}": getattr(one, name) for name in methods},
+        **{f"pipeline.{name}": getattr(pipe, name) for name in methods},
+        "estimator.score": lambda x: one.score(x, ["no"]),
+        "pipeline.score": lambda x: pipe.score(x, ["no"]),
+        "released.predict": released.predict,
+        "released.predict_proba": released.predict_proba,
+    }
+    counted = partial(one.fitted_.private_score, y=["no"] * 2000, epsilon=1.0)
+    return {
+        **{name: (call, "X") for name, call in calls.items()},
+        "mlflow": (Scorer(one.fitted_).predict, "the table"),
+        "private_score": (lambda x: counted(pandas.concat([x] * 2000)), "x"),
+    }
+
+
+@pytest.mark.parametrize("fault", BAD_CELLS)
+def test_a_fitted_model_keeps_its_schema(predicting, fault):
+    """Another schema would need another fit, which costs epsilon: the table is what can change."""
+    table, remedy = BAD_CELLS[fault]
+    for name, (call, given) in predicting.items():
+        said = refusal(call, pandas.DataFrame(table))
+        assert said.endswith(f"{remedy}; rewrite {given}, not the schema."), name
+        assert "or train" not in said and (fault in said or "letter" in fault), name
+
+
+def test_a_table_to_train_on_may_have_another_schema():
+    """Also in a fold of a search, whose ``fit`` stands around the fit and around predictions."""
+    table, labels = columns(60)
+    bad = {**table, "c": np.where(np.arange(60) == 3, "z", table["c"])}
+    pipe = make_pipeline(SchemaTransformer(SCHEMA), DPLogisticRegression(row_norm=2.0))
+    for call in (
+        DPLogisticRegression(schema=SCHEMA).fit,
+        pipe.fit,
+        GridSearchCV(pipe, {"schematransformer__features": [None]}, error_score="raise").fit,
+        SchemaTransformer(SCHEMA).fit_transform,
+    ):
+        said = refusal(call, pandas.DataFrame(bad), labels)
+        assert said.endswith('or train with it in values, or with outside = "zero" in the schema.')
+    for transform in (
+        SchemaTransformer(SCHEMA).transform,  # whose rows may be for li.load("model").predict
+        SchemaTransformer(SCHEMA).fit(table).transform,
+    ):
+        said = refusal(transform, bad)
+        assert said.endswith(" in the schema; for a trained model rewrite X, not the schema.")

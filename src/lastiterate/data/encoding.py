@@ -57,6 +57,20 @@ def encode_features(table: Table, schema: object) -> np.ndarray:
     )
 
 
+_OTHER_SCHEMA = re.compile(r",? or (?=train |in the schema)")
+"""What stands before the remedies that need a schema of another training."""
+
+
+def keep_schema(error: InputError, data: str) -> InputError:
+    """The error of new records ``data`` for a trained model: another schema would need another fit,
+    which costs epsilon."""
+    found = _OTHER_SCHEMA.search(error.rule)
+    if found is None:
+        return error
+    rule = error.rule[: found.start()].rstrip(" ,;")
+    return InputError(error.argument, f"{rule}; rewrite {data}, not the schema")
+
+
 def _column_values(table: Table, schema: Schema, column: Column) -> tuple[Values, ...]:
     """What a column gives to each of its fields; refuses cells that break its rules."""
     assert table.cells is not None

@@ -29,7 +29,9 @@ TRUTH = "true/false"
 """What a file may state beyond these: a category whose two values are known."""
 TRUTHS = '["False", "True"]'
 Read = TypeVar("Read")
-OUTSIDE, OWN = 'outside = "clip"     # or "refuse"', '"indicator" for a feature of its own'
+LATER = "; holds, as missing does, for files to predict too"
+OUTSIDE = f'outside = "clip"     # or "refuse"{LATER}'
+OWN = '"indicator" for a feature of its own'
 EMPTY: dict[str, tuple[str, ...]] = {
     "number": (
         'low = "?"',
@@ -51,7 +53,7 @@ EMPTY: dict[str, tuple[str, ...]] = {
     ),
     "category": (
         'values = ["?"]',
-        'outside = "refuse"   # or "zero"',
+        f'outside = "refuse"   # or "zero"{LATER}',
         f'missing = "refuse"   # or "zero", or {OWN}',
     ),
     "text": (),
@@ -341,7 +343,7 @@ def array_template(facts: FormatFacts | None) -> str:
         '# Public facts about the array. Fill in every "?", never from the data.\n'
         f'target = "y"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = '
         f'"{why}"\n\n'
-        f'[array]\nlow = {low}\nhigh = {high}\noutside = "clip"   # or "refuse"\n'
+        f'[array]\nlow = {low}\nhigh = {high}\noutside = "clip"   # or "refuse"; holds for files to predict too\n'
         + ("" if facts is None or facts.norm is None else f"norm = {facts.norm}\n")
     )
 

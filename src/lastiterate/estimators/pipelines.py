@@ -21,7 +21,7 @@ from sklearn.utils import get_tags  # pyright: ignore
 
 from lastiterate.data.cell_values import Positions
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.encoding import encode_features, form_of, label_text
+from lastiterate.data.encoding import encode_features, form_of, keep_schema, label_text
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.errors import InputError, outside
 from lastiterate.estimators.meta_estimators import (
@@ -176,6 +176,34 @@ def _list_parts(name: str, step: object) -> Iterator[tuple[str, object]]:
         yield name, step
 
 
+PREDICTING = ("predict", "predict_proba", "predict_log_proba", "decision_function", "score")
+"""Methods of estimators that read records after training."""
+FITTING = ("fit", "fit_transform")
+FOLDS = ("_fit_and_score", "_fit_and_predict")
+"""Functions of scikit-learn that train models and predict with them."""
+
+
+def _say_for_use(error: InputError) -> InputError:
+    """The refusal of a table with the remedies of its use: training, prediction, or either one."""
+    kept, clause = keep_schema(error, "X"), "for a trained model rewrite X, not the schema"
+    if kept is error:
+        return error
+    said = error.with_clause(clause)
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        name = frame.f_code.co_name
+        if name in FOLDS or (name in FITTING and _is_estimator(frame)):
+            return error
+        if name in PREDICTING and _is_estimator(frame):
+            said = kept
+        frame = frame.f_back
+    return said
+
+
+def _is_estimator(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), BaseEstimator)
+
+
 # Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns
 # nothing.
 
@@ -285,7 +313,18 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
             If the schema refuses columns or cells.
         """
         if "schema_" not in vars(self):
-            return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
+            made = SchemaTransformer(self.schema, self.features)
+            try:
+                return made.fit(X)._encode(X)
+            except InputError as error:
+                raise _say_for_use(error) from None
+        try:
+            return self._encode(X)
+        except InputError as error:
+            raise _say_for_use(error) from None
+
+    def _encode(self, X: ArrayLike) -> np.ndarray:
+        """The rows of a table by the schema of ``fit``."""
         table = frame_table(X, self.schema_)
         if not len(table):
             raise InputError("X", "must hold at least one record", None, "give it a row")

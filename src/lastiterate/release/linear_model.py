@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.tail_truncation import caveats_of_one
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.encoding import encode_features, form_of
+from lastiterate.data.encoding import encode_features, form_of, keep_schema
 from lastiterate.data.table import Table
 from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed
 from lastiterate.engine.methods import solver_of
@@ -121,7 +121,10 @@ def add_count(
     with charging.use_records():
         if isinstance(rows, Table):
             assert model.schema is not None
-            rows = encode_features(rows, model.schema)
+            try:
+                rows = encode_features(rows, model.schema)
+            except InputError as error:
+                raise keep_schema(error, "x") from None
         right = model.predict(rows) == labels
     numbers = noisy_numbers(right, by, wanted, fresh_key())
     counted = replace(model, proof=proof, run=run, counted=(*model.counted, *numbers))
@@ -142,7 +145,10 @@ def _find_rows(model: FittedLinear, x: Any) -> np.ndarray | Table:
     named = {str(name) for name in cast("Iterable[object]", names)}
     if model.schema is not None and (by_name or named & model.schema.described):
         table = frame_table(x, model.schema)
-        form_of(table, model.schema)
+        try:
+            form_of(table, model.schema)
+        except InputError as error:
+            raise keep_schema(error, "x") from None
         if not len(table):
             raise InputError("x", "must hold at least one record", 0, "give the records to count")
         return table

@@ -13,9 +13,9 @@ import numpy as np
 
 from lastiterate import __version__
 from lastiterate.accounting.verification import CheckResult
-from lastiterate.data import encode_features
 from lastiterate.data.columns import Category, Date, Numeric
 from lastiterate.data.data_frames import frame_table
+from lastiterate.data.encoding import encode_features, keep_schema
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import loading
@@ -42,7 +42,10 @@ class Scorer:
         model, schema = self.model, self.model.schema
         if schema is None or schema.array is not None:
             data = np.asarray(cast(Any, data))
-        rows = data if schema is None else encode_features(frame_table(data, schema), schema)
+        try:
+            rows = data if schema is None else encode_features(frame_table(data, schema), schema)
+        except InputError as error:
+            raise keep_schema(error, "the table") from None
         rows = cast("np.ndarray", rows)
         made: dict[str, Any] = {"prediction": model.predict(rows)}
         labels = _labels(model)

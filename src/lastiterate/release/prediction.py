@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate.data.blocks import read_blocks
 from lastiterate.data.columns import Id
-from lastiterate.data.encoding import encode_features
+from lastiterate.data.encoding import encode_features, keep_schema
 from lastiterate.data.json_lines import is_json_lines
 from lastiterate.data.readers import read_table
 from lastiterate.data.schema import Schema
@@ -160,7 +160,7 @@ def predict_blocks(
                 return
             features = encode_features(table, model.schema)
         except InputError as error:
-            raise _without_training(_name_first_fault(error, data, schema), data) from None
+            raise keep_schema(_name_first_fault(error, data, schema), data) from None
         if ids is None and table.cells is not None:
             ids = next((name for name in own if name in table.cells), None)
         predicted = _predict(model, answers, features)
@@ -227,12 +227,3 @@ def _warn_of_probabilities(run: Run) -> None:
     else:
         return
     warnings.warn(said, UserWarning, stacklevel=outside())
-
-
-def _without_training(error: InputError, data: str) -> InputError:
-    """The error of a file to predict for: another schema would need another fit, which costs
-    epsilon."""
-    rule, again, _ = error.rule.partition("or train ")
-    if not again:
-        return error
-    return InputError(error.argument, f"{rule.rstrip(' ,;')}; rewrite {data}, not the schema")
