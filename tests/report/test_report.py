@@ -805,6 +805,8 @@ def test_it_prints_on_two_pages(browser, folders):
         paper = browser.value("document.body.innerText")
         missing = [text for text in read(folders / "good").body["caveats"] if text not in paper]
         assert missing == [] and banners.ON_PAPER in paper
+        unbroken = "[...document.querySelectorAll('table.narrow')].map(t => getComputedStyle(t)"
+        assert set(browser.value(f"{unbroken}.breakInside)")) == {"avoid"}
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
 
