@@ -20,6 +20,7 @@ from lastiterate.release.file_training import PublicScores, fit_file
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
+from support import call
 
 NO_YES = Labels(("no", "yes"))
 
@@ -189,6 +190,16 @@ def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, caps
         Training(data=order.data, epsilon=1.0, test=order.data).order()
 
 
+def test_the_plan_says_before_the_charge_that_text_has_no_onnx_form(tmp_path):
+    facts = '[columns.age]\nkind = "number"\nlow = 0\nhigh = 100\n'
+    for more, told in (("", False), ('[columns.note]\nkind = "text"\n', True)):
+        path = tmp_path / "s.toml"
+        path.write_text(f'target = "ill"\nclasses = ["no", "yes"]\nsource = "s"\n{facts}{more}')
+        code, out, _ = call("plan", "--n", 600, "--schema", path, "--epsilon", 1)
+        said = "text: has no ONNX form; export --to mlflow takes it"
+        assert code == 0 and (said in " ".join(out.split())) == told
+
+
 def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
     """Next to other fields; a table of text alone has no other columns to compare with."""
     rows = [f"{i % 101},{'yes' if i % 3 else 'no'},word{i % 7}" for i in range(600)]
@@ -206,6 +217,7 @@ def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
         card = shown(fit_file(order), capsys)
         assert "in 256 numbers" in card and (words is None or words in card)
         assert ("columns; if note" in card) == (words is not None)
+        assert "has no ONNX form; export --to mlflow takes it" in card
 
 
 @pytest.mark.parametrize("features", ["auto", "plain"])

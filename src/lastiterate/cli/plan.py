@@ -172,6 +172,8 @@ def plan_command(asked: Planning) -> None:
             console.print(f"{said}.", highlight=False, markup=False)
         if maps is not None:
             console.print(f"features: {maps.why}", highlight=False, markup=False)
+            if said := tables.about_text(maps.schema):
+                console.print(f"text: {said}", highlight=False, markup=False)
             if said := maps.compare_costs(task, choice.best, budget, stream=asked.stream):
                 console.print(f"more features? {said}.", highlight=False, markup=False)
     if asked.out is not None:

@@ -301,19 +301,30 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     return [("rows used", escape(said))]
 
 
+def about_text(schema: Schema) -> str:
+    """Which exports a model of this schema has, if text is in it; empty without text."""
+    if not any(isinstance(column, Words) for column in schema.columns):
+        return ""
+    return "has no ONNX form; export --to mlflow takes it"
+
+
 def _text_rows(model: Any) -> list[tuple[str, str]]:
-    """How many of the columns text takes next to other fields, and how to leave it out; whether it
-    says anything is not public.
+    """How many of the columns text takes next to other fields, how to leave it out, and which
+    export takes it; whether it says anything is not public.
     """
     if model.schema is None:
         return []
     columns, maps = model.schema.columns, model.schema.features
     texts = [column.name for column in columns if isinstance(column, Words)]
-    words = [one for one in maps if type(one) is HashedWords]
-    if not words or len(texts) == sum(len(column.fields) for column in columns):
+    if not texts:
         return []
-    taken, width = words[0].buckets * len(texts), model.released.weights.shape[1] - 1
-    said = f'{taken} of {width} columns; if {texts[0]} says little, kind = "ignore" leaves it out'
+    words, said = [one for one in maps if type(one) is HashedWords], about_text(model.schema)
+    if words and len(texts) < sum(len(column.fields) for column in columns):
+        taken, width = words[0].buckets * len(texts), model.released.weights.shape[1] - 1
+        said = (
+            f'{taken} of {width} columns; if {texts[0]} says little, kind = "ignore" leaves it '
+            f"out; {said}"
+        )
     return [("text", escape(said))]
 
 

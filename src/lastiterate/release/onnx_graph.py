@@ -353,7 +353,8 @@ def _values(graph: Graph, column: Column) -> tuple[Given, ...]:
                 "model",
                 f"must have no column of text, as {column.name!r} is",
                 None,
-                "ONNX has no operator that hashes words as training did; use lastiterate predict",
+                "ONNX has no operator that hashes words as training did; use lastiterate predict, or "
+                "export --to mlflow",
             )
         case _:
             return ()
