@@ -1,7 +1,11 @@
 """Certificates, plans and audits show themselves in a notebook, as HTML that nothing can break out
 of."""
 
+import re
+import sys
+import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,6 +15,7 @@ import lastiterate as li
 from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.audit.report import AuditReport
 from lastiterate.errors import InputError
+from lastiterate.estimators import DPLogisticRegression
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certify_plan
 from lastiterate.report import epsilon_over_steps, receiver_curve
@@ -154,3 +159,39 @@ def test_pictures_are_axes_that_a_notebook_shows_and_a_caller_may_give(name, tmp
 def test_an_audit_without_scores_has_no_picture():
     with pytest.raises(InputError, match="report must hold the scores"):
         receiver_curve(replace(AUDIT, scores=None), li.account(RUN))
+
+
+class Notebook:
+    """What IPython is in a notebook: a shell with a kernel, and lines that are written again."""
+
+    def __init__(self, kernel):
+        self.lines, shell = [], SimpleNamespace(kernel=kernel)
+        self.ipython = SimpleNamespace(get_ipython=lambda: shell)
+        self.module = SimpleNamespace(display=self.display)
+
+    def display(self, said, raw, display_id):
+        assert raw and display_id
+        self.lines.append([said["text/plain"]])
+        line = self.lines[-1]
+        return SimpleNamespace(update=lambda said, raw: line.append(said["text/plain"]))
+
+
+@pytest.mark.parametrize("kernel", [None, "a kernel"])
+def test_progress_is_one_line_of_a_notebook_that_is_written_again(kernel, monkeypatch, capfd):
+    notebook = Notebook(kernel)
+    monkeypatch.setitem(sys.modules, "IPython", notebook.ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook.module)
+    x = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    run = replace(RUN, n=50, batching=li.FullBatch())
+    with warnings.catch_warnings(action="ignore"):
+        li.train(run, (x, x[:, 0] > 0), delta=1e-5, progress=True)
+        verbose = DPLogisticRegression(
+            row_norm=1.5, classes=[0, 1], algorithm="noisy-gd", verbose=1
+        ).fit(x, (x[:, 0] > 0).astype(int))
+    printed = capfd.readouterr().err
+    if kernel is None:
+        assert notebook.lines == [] and f"of {verbose.n_iter_} steps" in printed
+        return
+    training, fit = notebook.lines
+    assert printed == "" and re.fullmatch(r"training: 50 of 50 steps, \d+\.\d s", training[-1])
+    assert fit[-1].startswith(f"DPLogisticRegression: {verbose.n_iter_} of {verbose.n_iter_} steps")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,6 @@ from sklearn.utils import check_random_state, estimator_html_repr  # pyright: ig
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.schema import Schema
@@ -40,7 +39,6 @@ from lastiterate.estimators.pipelines import (
     warn_of_predictions,
 )
 from lastiterate.ledger.store import Ledger
-from lastiterate.markup import tag
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.ledger_charge import make_charging
@@ -54,6 +52,7 @@ from lastiterate.release.linear_plans import (
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import Answers, Labels
+from lastiterate.release.training import notebook_progress
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits, find_id_column
 from lastiterate.run.adjacency import has_fixed_size
@@ -105,7 +104,7 @@ def restore_on_error(
 
 WHY_NOT = {
     "sample_weight": "a weight would multiply what one record contributes beyond the bound that "
-    "the noise hides",
+    "the noise hides: leave it out; class_weight= of a classifier weighs public classes",
     "coef_init": "first parameters that were fitted on the data would have to be paid for",
     "intercept_init": "first parameters that were fitted on the data would have to be paid for",
     "unit": "say whose every row is with units=",
@@ -114,6 +113,8 @@ WHY_NOT = {
     "(docs/guides/several-rows)",
 }
 """What scikit-learn's estimators take and these refuse."""
+REFUSED_METADATA: dict[str, Any] = {"sample_weight": None}
+"""Metadata of scikit-learn that ``fit`` knows and refuses."""
 
 
 def refuse(unsupported: dict[str, Any], taken: str = "X, y and progress") -> None:
@@ -156,6 +157,8 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     ``run_`` and ``delta_`` are its own, ``choice_`` the plans that were considered.
     """
 
+    __metadata_request__fit: ClassVar[dict[str, Any]] = REFUSED_METADATA
+    """A router that is asked for it hands it on, and ``fit`` says why not."""
     epsilon: float
     delta: float | Literal["auto"]
     row_norm: float | None
@@ -458,7 +461,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         def print_progress(done: int, steps: int, seconds: float) -> None:
             print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
 
-        return print_progress
+        return notebook_progress(type(self).__name__) or print_progress
 
     @property
     def _released(self) -> FittedLinear:
@@ -500,13 +503,13 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         vars(self).pop("feature_names_in_", None)
         if "feature_names_in_" in vars(self.transformer_):
             self.feature_names_in_ = self.transformer_.feature_names_in_
-        return self.transformer_.transform(table)
+        return np.asarray(self.transformer_.transform(table))
 
     def _rows(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
         warn_of_predictions()
         if self.schema is not None:
-            return self.transformer_.transform(features)
+            return np.asarray(self.transformer_.transform(features))
         check_kept("X", features)
         check_no_mapping(
             features, "give columns in the order that fit saw, one row for each record"
@@ -519,15 +522,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def _html_repr(self) -> str:
         """scikit-learn's diagram, and below it the privacy of a fitted model."""
         shown = str(estimator_html_repr(self))
-        if "fitted_" not in vars(self):
-            return shown
-        certificate = self.certificate_
-        epsilon = format_rounded_up(certificate.epsilon(self.delta_))
-        rows = max(self.run_.rows_per_unit, self.run_.rows_per_record)
-        unit = f"{certificate.unit or 'unit'} with at most {rows} rows" if rows > 1 else ""
-        neighbours = f"{self.run_.adjacency}, one {unit or certificate.unit or 'record'}"
-        said = f"epsilon {epsilon} at delta {self.delta_:g} ({neighbours})"
-        return shown + tag("p", said)
+        return shown + self.fitted_.privacy_html() if "fitted_" in vars(self) else shown
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of pickles and skops files: the released model, without the other plans."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier  # pyright: ignore
 from sklearn.model_selection import ParameterGrid  # pyright: ignore
-from sklearn.utils import get_tags  # pyright: ignore
+from sklearn.utils import estimator_html_repr, get_tags  # pyright: ignore
 from sklearn.utils.metaestimators import available_if  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
 
@@ -21,6 +21,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import (
+    REFUSED_METADATA,
     PrivateLinear,
     check_known,
     find_positions,
@@ -191,6 +192,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
     >>> search.best_params_["row_norm"] in (1.0, 2.0)
     True
     """
+
+    __metadata_request__fit: ClassVar[dict[str, Any]] = REFUSED_METADATA
 
     def __init__(
         self,
@@ -370,7 +373,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             )
             if maps.schema not in made:
                 transformer = SchemaTransformer(maps.schema).fit(X)
-                parts.append(transformer.transform(X))
+                parts.append(np.asarray(transformer.transform(X)))
                 stop = sum(part.shape[1] for part in parts)
                 columns = tuning.CandidateRows(stop - parts[-1].shape[1], stop, transformer.schema_)
                 made[maps.schema] = transformer, columns
@@ -553,7 +556,12 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         tags.non_deterministic = self.random_state is None
         return tags
 
-    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+    def _html_repr(self) -> str:
+        """scikit-learn's diagram, and below it the privacy of a fitted search."""
+        shown, best = str(estimator_html_repr(self)), vars(self).get("best_estimator_")
+        return shown if best is None else shown + best.fitted_.privacy_html()
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return accuracy or R^2 on data that were not trained on.
 
         On the training data it would be another release.
@@ -564,6 +572,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             Rows.
         y : array_like, shape (m,)
             Labels or targets.
+        sample_weight : array_like, shape (m,), optional
+            What each record counts, as in scikit-learn: no model is trained with it.
 
         Returns
         -------
@@ -571,4 +581,4 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             Accuracy of a classifier, R^2 of a regressor.
         """
         check_is_fitted(self, "best_estimator_")
-        return float(self.best_estimator_.score(X, y))
+        return float(self.best_estimator_.score(X, y, sample_weight))

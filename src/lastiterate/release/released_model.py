@@ -16,6 +16,7 @@ from lastiterate.atomic_files import SHARED, is_taken, write_file, write_folder
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
+from lastiterate.markup import tag
 from lastiterate.release import folder as folders
 from lastiterate.release.signatures import EXACT, GENERATOR, ProvenanceRecord, record_provenance
 from lastiterate.written_certificate import check_statement
@@ -209,6 +210,20 @@ class ReleasedModel(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        return tag("p", f"{type(self).__name__}: {self.summary()}") + self.privacy_html()
+
+    def privacy_html(self) -> str:
+        """What notebooks show of the certificate: epsilon, delta, and who is protected."""
+        from lastiterate.accounting.certificate_subject import format_rounded_up
+
+        certificate, run = self.certificate, getattr(self, "run", None)
+        rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
+        unit = f"{certificate.unit or 'unit'} with at most {rows} rows" if rows > 1 else ""
+        neighbours = f"{certificate.adjacency}, one {unit or certificate.unit or 'record'}"
+        epsilon = format_rounded_up(certificate.epsilon(self.delta))
+        return tag("p", f"epsilon {epsilon} at delta {self.delta:g} ({neighbours})")
 
 
 class SelfContainedModel(ReleasedModel):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -116,8 +118,12 @@ def steps_bar(
 ) -> Generator[Callable[[int, int, float], None]]:
     """Show a bar of steps, by default on standard error.
 
-    The bar is a function of steps done, steps in all and seconds.
+    The bar is a function of steps done, steps in all and seconds; in a notebook it is a line.
     """
+    line = notebook_progress(what)
+    if line is not None:
+        yield line
+        return
     from rich import progress
     from rich.console import Console
 
@@ -133,6 +139,26 @@ def steps_bar(
         yield lambda done, steps, seconds: bar.update(
             task, completed=done, total=steps, visible=True
         )
+
+
+def notebook_progress(what: str) -> Callable[[int, int, float], None] | None:
+    """What shows steps and seconds in one line of a notebook, written again and again.
+
+    ``None`` outside of notebooks.
+    """
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        return None
+    display, shown = cast(Any, import_module("IPython.display")).display, list[Any]()
+
+    def show(done: int, steps: int, seconds: float) -> None:
+        said = {"text/plain": f"{what}: {done} of {steps} steps, {seconds:.1f} s"}
+        if shown:
+            shown[0].update(said, raw=True)
+        else:
+            shown.append(display(said, raw=True, display_id=True))
+
+    return show
 
 
 # ``train``: one function from a described run and data to a released model; JAX is loaded late.
