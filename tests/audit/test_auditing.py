@@ -17,7 +17,7 @@ from lastiterate.audit import DataSet, Neighbours, audit, trial_plan, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.report import format_bound
-from lastiterate.audit.runner import Interrupted, certificate_of
+from lastiterate.audit.runner import GIVEN, Interrupted, certificate_of
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import arrange
 from lastiterate.errors import InputError
@@ -130,6 +130,7 @@ def test_an_interrupted_audit_resumes(tmp_path):
         audit(SWAPPED, **settings, results=file, train=counting)
     early = caught.value.report
     assert early.trials == 200 and early.caveats == (
+        GIVEN,
         "interrupted: 400 models per data set were planned",
     )
     assert np.array_equal(early.scores, [part[:200] for part in whole.scores]), (
@@ -230,7 +231,7 @@ def test_an_interrupted_portfolio_reports_what_both_pairs_have():
         audit(SWAPPED, **wanted, train=quick, progress=stopped)
     early = caught.value.report
     assert (
-        early.caveats == ("interrupted: 400 models per data set were planned",)
+        early.caveats == (GIVEN, "interrupted: 400 models per data set were planned")
         and early.lower <= early.ceiling
     )
     assert len({one.neighbours for one in early.seen}) == 2 and early.trials == 200

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import fields, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,25 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.exact_run import ExactRun
-from lastiterate.audit import audit, end_to_end, networks, worst_case
-from lastiterate.audit.canaries import execute
+from lastiterate.audit import (
+    audit,
+    audit_one_run,
+    end_to_end,
+    fit_networks,
+    networks,
+    worst_case,
+)
+from lastiterate.audit.canaries import DataSet, Neighbours, execute
 from lastiterate.audit.end_to_end import one_by_one
-from lastiterate.audit.runner import auditable, default_train
+from lastiterate.audit.runner import (
+    GIVEN,
+    OTHER_TRAINER,
+    SINGLE,
+    STAND_IN,
+    STEPS,
+    auditable,
+    default_train,
+)
 from lastiterate.engine import (
     Trainer,
     checkpoint,
@@ -22,6 +38,7 @@ from lastiterate.engine import (
     keys_from_seed,
     trainer,
 )
+from lastiterate.estimators import DPLogisticRegression
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
 
@@ -393,3 +410,74 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
     assert end_to_end.check_entry_points(
         train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False
     )[0] == ("train gives another model than the one that is attacked",)
+
+
+def test_a_report_says_what_was_executed_however_it_is_called() -> None:
+    few: dict[str, Any] = {"trials": 60, "failure": 0.3, "batch_models": 60, "seed": 1}
+    run = li.Run(n=4, steps=2, step_size=0.3, clip=1.0, noise=li.NoiseMultiplier(2.0))
+    pair = networks.families(run)[0]
+    own = networks.train_many(run)
+    stand_in = audit(run, neighbours=pair, **few)
+    assert stand_in.caveats == (STAND_IN,)
+    assert stand_in.not_executed[0] == "loss (a function of the user's)"
+    given = audit(run, neighbours=pair, train=lambda *a, **k: own(*a, **k), **few)
+    assert given.caveats == (GIVEN,) and given.not_executed == (OTHER_TRAINER,)
+    assert given.upper == stand_in.upper and given.upper_whole is None
+    once = replace(run, n=60, steps=1)
+    made = networks.train_many(once, {"first": (30,), "second": (30,)})
+    assert STAND_IN in audit_one_run(once, canaries=60, seed=1).caveats
+    assert GIVEN in (found := audit_one_run(once, canaries=60, seed=1, train=made).caveats)
+    assert not any("not executed" in text for text in found)
+    units = replace(RUN, preprocessing=(li.PrivateMean(20.0, 1.0),), rows_per_unit=3, steps=50_000)
+    found = auditable(units, given=True)
+    assert found.claimed == replace(units, rows_per_unit=1) and found.lacking == (
+        "rows_per_unit (3)",
+    )
+    assert found.run.preprocessing == ()  # what the records are for; the claim is of all the run
+
+
+def test_replay_says_what_it_attacks() -> None:
+    few: dict[str, Any] = {"attack": "replay", "trials": 60, "failure": 0.3}
+    mean = replace(RUN, preprocessing=(li.PrivateMean(20.0, 1.0),))
+    report = audit(mean, **few)
+    assert report.not_executed == ("preprocessing (PrivateMean)", SINGLE)
+    assert report.upper_whole == li.account(mean).epsilon(1e-5) > report.upper
+    estimator = DPLogisticRegression(epsilon=1.0, delta=1e-5, row_norm=1.0, classes=[0, 1])
+    assert audit(estimator, n=60, features=3, **few).caveats == (STEPS,)
+    for subject, more in ((ExactRun(RUN), {}), (RUN, {"train": Trainer(RUN).fit_many})):
+        with pytest.raises(li.InputError, match="guesses the keys that the library draws"):
+            audit(subject, **few, **more)
+
+
+def test_records_of_any_shape_are_attacked_by_a_trainer_that_takes_them() -> None:
+    run = li.Run(n=8, steps=2, step_size=0.3, clip=1.0, noise=li.NoiseMultiplier(0.1))
+    images, labels = np.zeros((8, 1, 2, 3), np.float32), np.zeros((8, 2))
+    images[3, 0, 1, 2] = 4.0
+
+    def pair(x: np.ndarray, y: np.ndarray) -> Neighbours:
+        return Neighbours(DataSet(x, y), DataSet(x, y, absent=3), 3, "one bright image")
+
+    def loss(params: Any, image: Any, label: Any) -> Any:
+        return -(params * image).sum()
+
+    def train(x: Any, y: Any, keys: Any, absent: Any = ()) -> np.ndarray:
+        x = np.where(np.isin(np.arange(8), absent)[:, None, None, None], 0, x)
+        return np.asarray(
+            fit_networks(run, loss, np.zeros((1, 2, 3), np.float32), (x, y), keys)
+        ).reshape(len(keys), -1)
+
+    few: dict[str, Any] = {"trials": 200, "batch_models": 200, "seed": 1}
+    report = audit(run, neighbours=pair(images, labels), train=train, **few)
+    assert report.lower > 2 and report.caveats == (GIVEN,)  # hardly any noise
+    assert audit(run, neighbours=pair(images, labels), train=train, trials=100).trials == 100
+    with pytest.raises(li.InputError, match=r"gradients of 7 .* shape \(1, 2, 3\)'; give the trai"):
+        audit(run, neighbours=pair(images, labels), **few)
+    other = images.copy()
+    other[5, 0, 0, 0] = 1.0
+    with pytest.raises(li.InputError, match=r"must differ in one record, not in 2, got .3, 5."):
+        Neighbours(DataSet(images, labels), DataSet(other, labels, absent=3), 3, "two")
+    other = labels.copy()
+    other[3, 1] = 1.0
+    assert Neighbours(DataSet(images, labels), DataSet(images, other), 3, "another label")
+    with pytest.raises(li.InputError, match="an entry for each record of features, got 'features"):
+        DataSet(images, labels[:3])

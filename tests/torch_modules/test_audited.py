@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.optim.lr_scheduler import StepLR
 
 import lastiterate as li
 from benchmarks.audit.bugs.noise import NOISE_HALVED, of_unit
 from lastiterate.audit import audit
 from lastiterate.audit.canaries import DataSet, Neighbours
-from lastiterate.engine import external
+from lastiterate.audit.runner import GIVEN, SINGLE
+from lastiterate.engine import external, key_from_seed
 from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
@@ -57,6 +59,44 @@ def test_a_right_trainer_stands(batching, shown):
     report = attacked(run)
     assert not report.refuted and report.lower_gaussian <= report.upper
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
+
+
+def schedule(p):
+    return StepLR(torch.optim.SGD(p, lr=0.5, momentum=0.9), 4, 0.5)
+
+
+def test_an_optimizer_makes_the_steps_of_every_model_as_train_does():
+    named = li.PostProcessing("SGD, StepLR")
+    run = replace(RUN, step_size=1, optimizer=named, batching=li.RandomAllocation(3))
+    module, seeds = torch.nn.Linear(2, 1), (1, 2, 3)
+    train = trainer(run, module, linear, optimizer=schedule)
+    found = train(X, Y, np.stack([key_from_seed(seed) for seed in seeds]))
+    for seed, numbers in zip(seeds, found, strict=True):
+        model = li.train(run, (X, Y), model=module, loss=linear, optimizer=schedule, seed=seed)
+        known = np.concatenate([part.double().numpy().ravel() for part in model.state.values()])
+        np.testing.assert_allclose(numbers, known, rtol=1e-5, atol=1e-6)
+    assert np.abs(found[0] - found[1]).max() > 0.1
+
+
+def test_an_optimizer_of_an_audit_is_that_of_the_run(patched):
+    module = torch.nn.Linear(2, 1, bias=False)
+    said = r"must be PostProcessing .* 'NoneType'; calibrate and audit replace\(run, (.*)\)\."
+    with pytest.raises(li.InputError, match=said) as refused:
+        trainer(RUN, module, linear, optimizer=schedule)
+    assert "optimizer=lastiterate.PostProcessing('SGD, StepLR')" in str(refused.value)
+    run = replace(RUN, step_size=1, optimizer=li.PostProcessing("SGD, StepLR"))
+    few = {"neighbours": NEIGHBOURS, "trials": 500, "batch_models": 500, "seed": 1}
+    train = trainer(run, module, linear, optimizer=schedule)
+    right = audit(run, train=train, attack="learned", **few)
+    assert not right.refuted and right.caveats == (GIVEN,)
+    assert right.not_executed == (SINGLE,)
+    patched(*BROKEN["clipping forgotten"])
+    assert audit(run, train=train, attack="learned", **few).refuted
+    early = lambda p: StepLR(torch.optim.SGD(p, lr=0.5), 1, 0.01)  # noqa: E731
+    with pytest.raises(li.InputError, match="move nothing"):
+        trainer(run, module, linear, optimizer=early)
+    with pytest.raises(li.InputError, match=r"train=lastiterate.torch.trainer\(.*optimizer=...\)"):
+        audit(run, train=trainer(run, module, linear), **few)
 
 
 asked = external._query_many

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,13 +75,38 @@ def test_all_iterates(tmp_path):
     run = li.Run(
         n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, release="all"
     )
-    model = trained(run)
+    net, given = network(), {"loss": functional.cross_entropy, "seed": 1}
+    model = li.train(run, (X, Y), model=net, **given)
     assert model.state["2.weight"].shape == (3, 3, 5) and model.module is None
     assert torch.equal(
         li.load(model.save(tmp_path / "m")).state["2.weight"], model.state["2.weight"]
     )
-    with pytest.raises(InputError, match="with the last iterate"):
-        model.predict(X)
+    said = r"'all'; ask the module of one step: model.module_at\(step, like=module\)"
+    for found in (model, li.load(tmp_path / "m", like=net)):
+        with pytest.raises(InputError, match=said):
+            found.predict(X)
+        one = found.module_at(2, like=net)
+        assert not one.training and torch.equal(one[2].weight, model.state["2.weight"][1])
+        with pytest.raises(InputError, match=r"'all'; write the module of one step, .*module_at"):
+            found.to_onnx(tmp_path / "f.onnx", X)
+    last = li.train(replace(run, release="last"), (X, Y), model=net, **given)
+    assert torch.equal(model.module_at(3, like=net)[2].weight, last.module[2].weight)
+    for step in (0, 4):
+        with pytest.raises(InputError, match="step must be an integer between 1 and 3"):
+            model.module_at(step, like=net)
+    for like, said in (
+        (network(), "must hold the frozen parameters"),
+        (torch.nn.Linear(3, 2), r"must have a parameter .* of shape"),
+        ("net", "of the class that was trained, got 'str'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            model.module_at(1, like=like)
+        with pytest.raises(InputError, match=said):
+            li.load(tmp_path / "m", like=like)
+    with pytest.raises(InputError, match=r"release must be 'all' .* 'last'; take model.module"):
+        last.module_at(1, like=net)
+    with pytest.raises(InputError, match="a module to predict; load the folder with like=module"):
+        li.load(last.save(tmp_path / "last")).predict(X)
 
 
 def test_a_damaged_folder_is_not_read(model, tmp_path):

@@ -383,6 +383,25 @@ def test_weights_of_classes_are_refused_where_a_record_has_none():
                 delta=1e-3,
                 class_weight={0: 1, 1: 2, 2: 3},
             )
+    binary, net = (np.arange(N) % 2).astype(np.float32), torch.nn.Linear(4, 1)
+
+    def weighted(y):
+        return li.train(
+            RUN,
+            (torch.from_numpy(x), y),
+            model=net,
+            loss=lambda out, y: functional.binary_cross_entropy_with_logits(out[0], y.float()),
+            delta=1e-3,
+            class_weight={0: 1, 1: 9},
+        )
+
+    floats = torch.from_numpy(binary)
+    said = r"'float32 of shape \(n\)'; give integers: y.long\(\) .* clip comes after them, and may"
+    with pytest.raises(li.InputError, match=said):
+        weighted(floats)
+    assert weighted(floats.long()).run.loss.class_weights == (pytest.approx(1 / 9), 1.0)
+    with pytest.raises(li.InputError, match=r"shape \(n, 1\)'; leave it out"):
+        weighted(floats[:, None])
     with pytest.raises(li.InputError, match="class ind"):
         li.train(
             RUN,

@@ -32,12 +32,17 @@ class DataSet:
 
     Parameters
     ----------
-    features : numpy.ndarray, shape (n, d)
-        Rows.
-    target : numpy.ndarray, shape (n,)
+    features : numpy.ndarray, shape (n, ...)
+        Rows, or records of any shape, such as images, for a trainer that takes them.
+    target : numpy.ndarray, shape (n, ...)
         Class indices or numbers.
     absent : int, optional
         Position of a record that no sum holds.
+
+    Raises
+    ------
+    InputError
+        If features and target have different numbers of records.
 
     Examples
     --------
@@ -50,6 +55,17 @@ class DataSet:
     features: np.ndarray
     target: np.ndarray
     absent: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("features", "target"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
+        features, target = self.features, self.target
+        if not features.ndim or not target.ndim or len(features) != len(target):
+            raise InputError(
+                "target",
+                "must have an entry for each record of features",
+                f"features {features.shape} and target {target.shape}",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +126,9 @@ class Neighbours:
             raise InputError(
                 "neighbours", f"hold the records 0 .. {len(one.target) - 1}", two.absent
             )
-        moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
+        moved = np.zeros(len(one.target), bool)
+        for a, b in ((one.features, two.features), (one.target, two.target)):
+            moved |= (a != b).reshape(len(moved), -1).any(axis=1)
         if two.absent is not None:
             moved[two.absent] = True
         check_one_record(moved, self.record)

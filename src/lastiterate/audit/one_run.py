@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.accounting.certificate import account
 from lastiterate.audit import networks
 from lastiterate.audit.canaries import (
     FAR,
@@ -30,7 +31,7 @@ from lastiterate.audit.report import (
     render_html,
     verdict_of,
 )
-from lastiterate.audit.runner import auditable, certificate_of
+from lastiterate.audit.runner import auditable
 from lastiterate.audit.statistics import check_failure, gaussian_epsilon
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer, keys_from_seed
@@ -409,7 +410,7 @@ def audit_one_run(
     False
     """
     check_failure(failure)
-    attacked = auditable(run, steps_only=True)
+    attacked = auditable(run, steps_only=True, given=train is not None)
     run, caveats = (
         attacked.run,
         (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking)),
@@ -417,7 +418,7 @@ def audit_one_run(
     count = count_canaries(run, canaries)
     train = trainer(run, count) if train is None else train
     _check_inclusion(run, train)
-    certificate, made = certificate_of(run, min_evidence), table(run, count)
+    certificate, made = account(attacked.claimed, min_evidence=min_evidence), table(run, count)
     upper, best = certificate.epsilon(delta), certificate.best(delta)
     steady = linear_in_noise(run) and run.batching.drawn == "never"
     shares = shares_of_move(run) if steady and made.constant else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass, fields, replace
@@ -51,6 +52,11 @@ from lastiterate.run.run import Run
 STAND_IN = (
     "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
 )
+GIVEN = (
+    "the given trainer was attacked as it is, with its own loss: whether it executes the run is not "
+    "looked at"
+)
+STEPS = "the steps of the run were attacked, not the fit around them"
 AS_THEY_ARE = (
     "all iterates are attacked as they are: what single steps added cannot be read off them"
 )
@@ -58,16 +64,18 @@ AS_THEY_ARE = (
 
 @dataclass(frozen=True)
 class AuditedRun:
-    """The part of a run that is attacked and held against its certificate; which fields of the
-    description it lacks; and what else is to be said."""
+    """The part of a run that is attacked; the part whose certificate it is held against, which
+    fields of the description that lacks, and what else is to be said."""
 
     run: Run
+    claimed: Run
     lacking: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
 
 
-def auditable(run: Run, *, steps_only: bool = False) -> AuditedRun:
-    """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
+def auditable(run: Run, *, steps_only: bool = False, given: bool = False) -> AuditedRun:
+    """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration;
+    ``given``: by a trainer of the caller's, which may execute all that is described of a record."""
     attacked = replace(run, counts=(), rows_per_unit=1, augmentation=None)
     if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
         attacked = without_preparation(
@@ -77,23 +85,28 @@ def auditable(run: Run, *, steps_only: bool = False) -> AuditedRun:
         run.loss, KnownConstants
     ):  # whose records have no class: each counts fully
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
-    caveats: tuple[str, ...] = (STAND_IN,) if networks.is_clipped_only(run) else ()
+    stand_in = networks.is_clipped_only(run) and not given
+    caveats: tuple[str, ...] = (GIVEN,) if given else (STAND_IN,) if stand_in else ()
     if run.release == "all" and not learned_scores.readable(run):
         caveats += (AS_THEY_ARE,)
-    return AuditedRun(attacked, list_missing_fields(run, attacked), caveats)
+    claimed = (
+        replace(run, rows_per_unit=1, rows_per_record=attacked.rows_per_record)
+        if given
+        else attacked
+    )
+    lacking = list_missing_fields(run, claimed)
+    if isinstance(run.loss, KnownConstants) and not given:
+        lacking += ("loss (a function of the user's)",)
+    return AuditedRun(attacked, claimed, lacking, caveats)
 
 
 def list_missing_fields(run: Run, attacked: Run) -> tuple[str, ...]:
     """The fields of ``run`` that ``attacked`` does not have as they are described, with what is
-    described there; and a loss that is known by its constants alone, which nothing can execute."""
+    described there."""
     differing = [
         item.name for item in fields(Run) if getattr(run, item.name) != getattr(attacked, item.name)
     ]
-    named = [f"{name} ({_words(getattr(run, name))})" for name in differing]
-    return (
-        *named,
-        *(("loss (a function of the user's)",) if isinstance(run.loss, KnownConstants) else ()),
-    )
+    return tuple(f"{name} ({_words(getattr(run, name))})" for name in differing)
 
 
 def _words(value: object) -> str:
@@ -218,8 +231,20 @@ def audit(
         if exact
         else end_to_end.end_to_end(run, n, features)
     )
-    described = run
-    attacked = auditable(run) if whole is None else AuditedRun(whole.run, (), (whole.said,))
+    described, given = run, train is not None and not isinstance(train, end_to_end.AuditedTrainer)
+    replayed = attack == attacks.NAME
+    if replayed and (exact or train is not None):
+        raise InputError(
+            "attack",
+            "'replay' guesses the keys that the library draws for noise in floating point",
+            "exact noise" if exact else "a trainer",
+            "leave attack out",
+        )
+    if whole is None:
+        attacked = auditable(run, steps_only=replayed, given=given)
+    else:
+        said = GIVEN if given else STEPS if replayed else whole.said
+        attacked = AuditedRun(whole.run, whole.run, (), (said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
         validation.check_integer("seed", seed, least=0)
@@ -228,20 +253,26 @@ def audit(
         begun.get(name) if value is None else value
         for name, value in (("trials", trials), ("batch_models", batch_models), ("seed", seed))
     )
-    if attack != attacks.NAME and trials is not None:
+    if not replayed and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
-    certificate = certificate_of(run, min_evidence) if whole is None else whole.certificate
-    if attack == attacks.NAME:
-        return _replay(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
+    if networks.is_clipped_only(run) and not given:
+        _check_gradients(pairs[0])
+    certificate = (
+        account(attacked.claimed, min_evidence=min_evidence) if whole is None else whole.certificate
+    )
+    upper_whole = _whole_epsilon(described, certificate, min_evidence, delta) if left else None
+    if replayed:
+        report = _replay(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
+        return replace(report, not_executed=(*left, SINGLE), upper_whole=upper_whole)
     if attack is not None:
         by_name(attack)
     own = train is None and whole is None and attack is None
     if (own and alone(run)) or whole is not None:
         batch_models = AT_ONCE if batch_models is None else batch_models
     most = (
-        batch_size(run, pairs[0].with_record.features.shape[1])
+        batch_size(run, math.prod(pairs[0].with_record.features.shape[1:]))
         if batch_models is None
         else batch_models
     )
@@ -272,7 +303,7 @@ def audit(
         violations=broken,
         pairs=len(pairs),
         not_executed=(*left, *unused),
-        upper_whole=_whole_epsilon(described, certificate, min_evidence, delta) if left else None,
+        upper_whole=upper_whole,
     )
     if short:
         raise Interrupted(report)
@@ -402,6 +433,20 @@ def _pairs(
         pairs = networks.families(run, seed)
         return pairs if attack is None else pairs[:1]
     return families(run, columns, seed) if attack is None else (worst_case(run, columns),)
+
+
+def _check_gradients(pair: Neighbours) -> None:
+    """Refuse records of the caller's that are no gradients of the stand-in."""
+    shape = pair.with_record.features.shape[1:]
+    if shape != (networks.SIZE,):
+        raise InputError(
+            "neighbours",
+            f"must hold gradients of {networks.SIZE} numbers where the loss is a function and no "
+            "trainer is given",
+            f"records of shape {shape}",
+            "give the trainer of your model, such as train=lastiterate.torch.trainer(run, module, "
+            "loss)",
+        )
 
 
 def _replay(

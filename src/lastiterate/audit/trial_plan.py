@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -155,11 +156,11 @@ def plan_trials(
 
 def models_at_once(run: Run, pair: Neighbours) -> int:
     """Models in a batch: long runs on many records few, short ones many."""
-    records, width = pair.with_record.features.shape
+    records, *shape = pair.with_record.features.shape
     each = (
         run.steps
         * min(records, run.batching.expected_batch(run.n))
-        * (width + 1)
+        * (math.prod(shape) + 1)
         * (run.loss.outputs or 1)
     )
     return int(min(max(WORK / each, SMALLEST), LARGEST))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -303,6 +304,8 @@ class ExternalLoop:
             orders = streams(keys, ORDER)
             ahead = NoiseAhead.of_models(keys, initial.shape, self.run.steps)
             current = numbers = jax.vmap(lambda key: arrange_once(program, numbers, key))(keys)
+            rules = [] if self.rule is None else [copy(self.rule) for _ in keys]
+            memories = [rule.init(initial) for rule in rules]  # each model has its own
             for k in range(self.run.steps):
                 interrupts.check()
                 if k % program.sampler.blocks == 0:
@@ -313,7 +316,17 @@ class ExternalLoop:
                 points, places = _query_many(program, state, current, orders, k)
                 totals = sums(np.asarray(points), np.asarray(places))
                 noise, state = noise_of_models(program, state, ahead.at(k)[0], plan, k)
-                state = _finish_many(program, state, points, totals, noise, plan, k)
+                if self.rule is None:
+                    state = _finish_many(program, state, points, totals, noise, plan, k)
+                    continue
+                gradients, thetas = _mean_many(program, points, totals, noise), state.theta
+                directions = list[np.ndarray]()
+                for i, (rule, gradient, theta) in enumerate(
+                    zip(rules, np.asarray(gradients), np.asarray(thetas), strict=True)
+                ):
+                    direction, memories[i] = rule.update(gradient, memories[i], theta, k)
+                    directions.append(direction)
+                state = _apply_many(program, state, points, np.stack(directions), plan, k)
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
@@ -349,3 +362,28 @@ def _finish_many(
             program, state, point, total, noise, plan, k
         )
     )(states, points, totals, noises)
+
+
+@jax.jit
+def _mean_many(
+    program: StepProgram, points: jax.Array, totals: np.ndarray | jax.Array, noises: jax.Array
+) -> jax.Array:
+    return jax.vmap(lambda point, total, noise: noisy_mean(program, point, total, noise))(
+        points, totals, noises
+    )
+
+
+@jax.jit
+def _apply_many(
+    program: StepProgram,
+    states: State,
+    points: jax.Array,
+    directions: np.ndarray | jax.Array,
+    plan: Schedule,
+    k: Number,
+) -> State:
+    return jax.vmap(
+        lambda state, point, direction: apply_update(
+            program, state, point, direction, k, plan.step_size_at(k)
+        )
+    )(states, points, directions)

@@ -148,13 +148,17 @@ def check_classes(run: Run, records: tuple[Any, ...]) -> None:
         return
     target = next((part for part in records[1:2] if isinstance(part, ARRAYS)), None)
     if target is None or target.ndim != 1 or target.dtype.kind not in "iu":
-        said = None if target is None else f"{target.dtype} of shape {target.shape}"
+        shape = "" if target is None else ", ".join(map(str, ("n", *target.shape[1:])))
+        said = None if target is None else f"{target.dtype} of shape ({shape})"
+        flat = target is not None and target.ndim == 1
         raise InputError(
             "class_weight",
             "is for records (x, y, ...) whose second part y is a class index, one whole "
             "number for each",
             said,
-            "leave it out, or put weights into the loss, before the clip",
+            ("give integers: y.long() of torch, y.astype(int) of NumPy; " if flat else "")
+            + "leave it out, or put weights into the loss: the clip comes after them, and may undo "
+            "them",
         )
     if not np.isin(np.asarray(target), np.arange(len(weights))).all():
         raise InputError(

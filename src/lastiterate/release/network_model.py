@@ -268,7 +268,8 @@ class FittedNetwork(ReleasedModel):
                 "release",
                 "must be 'last' for predictions",
                 "all",
-                "use one of the iterates in params",
+                "give your forward function one of the iterates in model.params: "
+                "jax.tree.map(lambda a: a[step - 1], model.params)",
             )
         if forward is not None and not callable(forward):
             raise InputError(

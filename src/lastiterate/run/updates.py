@@ -358,7 +358,8 @@ class PostProcessing(UpdateRule):
             "is needed to execute this run: its code is no part of a description",
             self.name,
             "give it to train; an audit takes the same noisy steps without it: "
-            "lastiterate.audit.audit(dataclasses.replace(run, optimizer=None)) in Python",
+            "lastiterate.audit.audit(dataclasses.replace(run, optimizer=None)) in Python, or with it "
+            "and your module: train=lastiterate.torch.trainer(run, module, loss, optimizer=...)",
         )
 
     def update(

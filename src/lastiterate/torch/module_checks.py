@@ -244,6 +244,21 @@ def try_on_synthetic(
             return initial, resolve_layers(summed, formed, theta), formed
 
 
+def check_optimizer(
+    run: Run, model: torch.nn.Module | Grouped, optimizer: Make | None
+) -> ModuleOptimizer | None:
+    """Return the rule that a caller's optimizer is, tried over all steps of the run."""
+    parameters = Parameters.of(model)
+    return ModuleOptimizer.of(
+        optimizer,
+        parameters,
+        parameters.vector(model.module if isinstance(model, Grouped) else model),
+        coupled=is_coupled(run),
+        steps=run.steps,
+        epoch=run.batching.steps_per_epoch(run.n),
+    )
+
+
 def check_fits(
     run: Run,
     model: torch.nn.Module | Grouped,
@@ -264,15 +279,7 @@ def check_fits(
     they are paid for.
     """
     parameters = check_training(run, model, microbatch)
-    module = model.module if isinstance(model, Grouped) else model
-    rule = ModuleOptimizer.of(
-        optimizer,
-        parameters,
-        parameters.vector(module),
-        coupled=is_coupled(run),
-        steps=run.steps,
-        epoch=run.batching.steps_per_epoch(run.n),
-    )
+    rule = check_optimizer(run, model, optimizer)
     if kept and rule is not None:
         rule.identity(run.steps)
     if isinstance(data, torch.utils.data.Dataset):

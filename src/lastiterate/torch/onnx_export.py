@@ -37,9 +37,7 @@ def write_onnx(
     if is_taken(where):
         raise InputError("file", "must not exist yet", str(where), "choose another name")
     if module is None:
-        raise InputError(
-            "model", "must be a module with the last iterate", None, "load it with like=module"
-        )
+        raise InputError("model", "must be a module", None, "load the folder with like=module")
     if x is None:
         raise InputError(
             "x",

@@ -29,11 +29,12 @@ from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.run.run import Run
-from lastiterate.run.validation import check_kept
+from lastiterate.run.updates import PostProcessing
+from lastiterate.run.validation import check_integer, check_kept
 from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
-from lastiterate.torch.module_checks import check_fits
-from lastiterate.torch.module_optimizer import name_of
+from lastiterate.torch.module_checks import check_fits, check_optimizer
+from lastiterate.torch.module_optimizer import Make, name_of
 from lastiterate.torch.module_training import (
     MEMORY,
     PreparedModule,
@@ -310,14 +311,38 @@ class FittedModule(ReleasedModel):
         tuples or dictionaries; what it answers for a batch as a whole is left out, such as the loss
         of labels that are among its inputs.
         """
-        if self.module is None or self.run.release == "all":
+        if self.run.release == "all":
             raise InputError(
-                "model",
-                "must be a module with the last iterate to predict",
-                None,
-                "load the folder with like=module, or take an iterate from state",
+                "release",
+                "must be 'last' for predictions",
+                "all",
+                "ask the module of one step: model.module_at(step, like=module)",
+            )
+        if self.module is None:
+            raise InputError(
+                "model", "must be a module to predict", None, "load the folder with like=module"
             )
         return predict_module(self.module, x, self.inputs)
+
+    def module_at(self, step: int, like: torch.nn.Module | Grouped) -> torch.nn.Module:
+        """Return a copy of ``like``, in evaluation mode, with the parameters after ``step`` steps.
+
+        ``like``: a module of the class that was trained, with its frozen parameters and buffers.
+        The run released all iterates.
+        """
+        if self.run.release != "all":
+            raise InputError(
+                "release",
+                "must be 'all' for a module of one step",
+                self.run.release,
+                "take model.module, the last one",
+            )
+        check_integer("step", step, least=1, most=self.run.steps)
+        one = {name: tensor[step - 1] for name, tensor in self.state.items()}
+        like = _check_module(like, one)
+        effect = {} if self.effect is None else self.effect.to_dict()
+        check_like(like, one, effect)
+        return _with_parameters(like, one).eval()
 
     def to_onnx(self, file: str | Path, x: object = None) -> Path:
         """Write an ONNX file that answers as the module does in evaluation mode, and carries its
@@ -328,8 +353,14 @@ class FittedModule(ReleasedModel):
         graph with the certified ones. Errors: no module, no ``x``, and modules that PyTorch cannot
         write.
         """
-        module = None if self.run.release == "all" else self.module
-        return write_onnx(self, module, file, x, names=self.state, inputs=self.inputs)
+        if self.run.release == "all":
+            raise InputError(
+                "release",
+                "must be 'last' for a file of one model",
+                "all",
+                "write the module of one step, model.module_at(step, like=module), by torch.onnx",
+            )
+        return write_onnx(self, self.module, file, x, names=self.state, inputs=self.inputs)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {
@@ -497,25 +528,8 @@ def read(stored: StoredModel, like: object = None) -> FittedModule:
         raise _damage_error("another number of inputs than a whole one")
     module = None
     if like is not None:
-        like = like.module if isinstance(like, Grouped) else like
-        if not isinstance(like, torch.nn.Module):
-            raise InputError(
-                "like", "must be a module of the class that was trained", type(like).__name__
-            )
-        if hasattr(like, "to_standard_module"):
-            raise InputError(
-                "like",
-                "must be the module itself, not a wrapper that keeps gradients of records",
-                type(like).__name__,
-                "give like.to_standard_module()",
-            )
-        named = dict(like.named_parameters())
-        for name, tensor in state.items():
-            if run.release == "last" and (name not in named or named[name].shape != tensor.shape):
-                shape = tuple(named[name].shape) if name in named else "missing"
-                raise InputError(
-                    "like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape
-                )
+        every = run.release == "all"
+        like = _check_module(like, {name: a[0] if every else a for name, a in state.items()})
         check_like(like, state, stored.model.get("effect"))
         module = _with_parameters(like, state) if run.release == "last" else None
     return FittedModule(
@@ -526,6 +540,30 @@ def read(stored: StoredModel, like: object = None) -> FittedModule:
         module=module,
         inputs=inputs,
     )
+
+
+def _check_module(like: object, state: dict[str, torch.Tensor]) -> torch.nn.Module:
+    """Return the module itself; errors: none, or one without these parameters."""
+    like = like.module if isinstance(like, Grouped) else like
+    if not isinstance(like, torch.nn.Module):
+        raise InputError(
+            "like", "must be a module of the class that was trained", type(like).__name__
+        )
+    if hasattr(like, "to_standard_module"):
+        raise InputError(
+            "like",
+            "must be the module itself, not a wrapper that keeps gradients of records",
+            type(like).__name__,
+            "give like.to_standard_module()",
+        )
+    named = dict(like.named_parameters())
+    for name, tensor in state.items():
+        if name not in named or named[name].shape != tensor.shape:
+            shape = tuple(named[name].shape) if name in named else "missing"
+            raise InputError(
+                "like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape
+            )
+    return like
 
 
 def _cast_array(array: np.ndarray, dtype: object) -> torch.Tensor:
@@ -555,7 +593,13 @@ CLOSE = 1e-5
 """Relative distance below which two models of single precision are the same."""
 
 
-def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callable[..., np.ndarray]:
+def trainer(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    *,
+    optimizer: Make | None = None,
+) -> Callable[..., np.ndarray]:
     """Return the trainer of a module, for ``lastiterate.audit.audit(run, train=...)``.
 
     Parameters
@@ -566,6 +610,9 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callabl
         Module with its first parameters.
     loss : callable
         ``loss(output, *rest)`` of one record.
+    optimizer : callable, optional
+        Function from parameters to an optimizer or scheduler, as for `lastiterate.train`; the
+        optimizer of the run is then ``PostProcessing``, as in the certificate of such a model.
 
     Returns
     -------
@@ -577,7 +624,7 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callabl
     Raises
     ------
     InputError
-        If the run releases every iterate.
+        If the run releases every iterate, or has another optimizer.
 
     Examples
     --------
@@ -595,11 +642,23 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callabl
         raise InputError(
             "release", "must be 'last' for audits of modules", run.release, "audit the last iterate"
         )
+    if optimizer is not None:
+        name = name_optimizer(optimizer, model)
+        if type(run.optimizer) is not PostProcessing:
+            raise InputError(
+                "optimizer of the run",
+                "must be PostProcessing where optimizer= makes the steps, so that the certificate is "
+                "of them",
+                type(run.optimizer).__name__,
+                f"calibrate and audit replace(run, optimizer=lastiterate.PostProcessing({name!r}))",
+            )
+        check_optimizer(run, model, optimizer)
 
     def train(
         features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
     ) -> np.ndarray:
-        return prepare(run, model, loss, (features, target)).many(keys, tuple(absent))
+        made = prepare(run, model, loss, (features, target), optimizer=optimizer)
+        return made.many(keys, tuple(absent))
 
     return train
 
