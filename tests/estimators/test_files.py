@@ -13,7 +13,8 @@ import pandas
 import pytest
 import skl2onnx
 import skops.io
-from sklearn.pipeline import make_pipeline
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import Normalizer
 
 import lastiterate as li
@@ -25,6 +26,7 @@ from lastiterate.estimators import (
     list_trusted_types,
     register_onnx_converters,
 )
+from lastiterate.features import SchemaTransformer
 
 RNG = np.random.default_rng(0)
 ROWS = 400
@@ -185,8 +187,48 @@ def test_regressions_and_searches_convert() -> None:
 
 def test_what_does_not_convert_says_what_to_do() -> None:
     table = fit("table")[0]
-    with pytest.raises(InputError, match=r"fitted_.to_onnx"):
+    with pytest.raises(InputError, match=r"write it with fitted_.to_onnx"):
         skl2onnx.to_onnx(table, X[:1], target_opset=OPSET)
     pipeline = fit("pipeline")[0]
     with pytest.raises(InputError, match="must be at least 20"):
         skl2onnx.to_onnx(pipeline, X[:1], target_opset={"": 17, "ai.onnx.ml": 3})
+
+
+PLACES = {
+    "a step": lambda one: one,
+    "in a pipeline": make_pipeline,
+    "in a union": lambda one: FeatureUnion([("rows", one)]),
+    "of columns": lambda one: ColumnTransformer([("rows", one, ["age", "job"])]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_schema_s_step_names_two_ways_to_a_file(tmp_path: Path, place: str) -> None:
+    """The last estimator's file for the rows of the steps before it, or the file of a schema's
+    estimator."""
+    schema = {
+        "target": "ill",
+        "classes": ["no", "yes"],
+        "columns": {
+            "age": {"kind": "number", "low": 18, "high": 90},
+            "job": {"kind": "category", "values": ["cook", "nurse"]},
+        },
+    }
+    table, y = TABLE.iloc[1:][["age", "job"]], np.where(TABLE["age"][1:] > 50, "yes", "no")
+    last = DPLogisticRegression(row_norm=1.5, classes=["no", "yes"])
+    pipeline: Any = make_pipeline(PLACES[place](SchemaTransformer(schema)), last).fit(table, y)
+    with pytest.raises(InputError, match="must have no SchemaTransformer") as refused:
+        skl2onnx.to_onnx(pipeline, table[:1], target_opset=OPSET)
+    said = str(refused.value)
+    assert (
+        "; pipeline[-1].fitted_.to_onnx(FILE) reads the rows that pipeline[:-1].transform" in said
+    )
+    assert "trained with schema= writes a file that reads the table's columns by fitted_" in said
+    file = pipeline[-1].fitted_.to_onnx(tmp_path / "rows.onnx")
+    session = onnxruntime.InferenceSession(str(file))
+    label = session.run(None, {"x": pipeline[:-1].transform(table)})[0]
+    assert (label == pipeline.predict(table)).all()
+    alone = DPLogisticRegression(schema=schema, features="plain").fit(table, y)
+    session = onnxruntime.InferenceSession(str(alone.fitted_.to_onnx(tmp_path / "table.onnx")))
+    cells = {name: table[[name]].to_numpy() for name in table}
+    assert (session.run(None, cells)[0] == alone.predict(table)).all()

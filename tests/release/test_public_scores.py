@@ -137,7 +137,15 @@ def test_the_card_of_a_regression_names_its_target(tmp_path, capsys):
     )
     assert "predicts age, within [0, 100]" in shown(fit_file(order), capsys)
     order = replace(order, schema=replace(schema, columns=(Numeric("ill", 0, 1),)))
+    (tmp_path / "a.csv").write_text("ill,age,note\n" + "0.5,50,good\n1,40,bad\n" * 500)
+    order = replace(
+        order, schema=replace(order.schema, columns=(Numeric("ill", 0, 1), Words("note")))
+    )
+    card = shown(fit_file(order), capsys)
+    assert "--features words suits straight" in card.replace(" │ │ ", " ")
+    assert "suits straight" not in shown(fit_file(replace(order, features="words")), capsys)
     (tmp_path / "a.csv").write_text("ill,age\n" + "0.5,50\n1,40\n" * 500)
+    order = replace(order, schema=replace(schema, columns=(Numeric("ill", 0, 1),)))
     for features, budget, said in (
         ("auto", 1.0, True),
         ("curves", 1.0, False),

@@ -190,7 +190,7 @@ def _weigh_curves(result: TrainResult) -> str:
     if schema is None or not schema.regression or order.features != "auto":
         return ""
     few = any(isinstance(one, Curves) and one.knots == FEW for one in schema.features)
-    straight = "; --features plain suits straight effects better, but another fit is charged again"
+    straight = f"; {_name_straight(schema)} suits straight effects better, but another fit is charged again"
     return straight if few else ""
 
 
@@ -384,16 +384,16 @@ def _class_rows(result: TrainResult) -> list[tuple[str, str]]:
                     if scores.recall is not None
                     else ""
                 )
-                + (f"; {_fewer_columns(result.model)}" if mapped else ""),
+                + (f"; {_name_straight(schema)} has fewer columns" if mapped else ""),
             )
         )
     return rows
 
 
-def _fewer_columns(model: Any) -> str:
-    """Which value of ``--features`` has fewer columns, where text needs a map of its own."""
-    texts = any(isinstance(column, Words) for column in model.schema.columns)
-    return f"--features {'words' if texts else 'plain'} has fewer columns"
+def _name_straight(schema: Schema | None) -> str:
+    """The value of ``--features`` that takes numbers as they are; text needs a map of its own."""
+    texts = schema is not None and any(isinstance(column, Words) for column in schema.columns)
+    return f"--features {'words' if texts else 'plain'}"
 
 
 def _describe_run(run: Run, unit: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.classifier import DPLogisticRegression
+from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.estimators.regressor import DPHuberRidge
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.onnx_graph import BATCH, DOUBLE, OPSET, SINGLE
@@ -59,6 +60,25 @@ def register_onnx_converters() -> None:
             overwrite=True,
             options=None if kind is DPHuberRidge else PROBABILITIES,
         )
+    update_registered_converter(
+        SchemaTransformer,
+        "LastiterateSchemaTransformer",
+        _refuse_tables,
+        _convert,
+        overwrite=True,
+    )
+
+
+def _refuse_tables(_operator: Any) -> None:
+    """Refuse the step that makes rows of a table: skl2onnx's graph would label what it refuses."""
+    raise InputError(
+        "pipeline",
+        "must have no SchemaTransformer to be converted by skl2onnx",
+        None,
+        "pipeline[-1].fitted_.to_onnx(FILE) reads the rows that pipeline[:-1].transform(table) "
+        "makes; an estimator that was trained with schema= writes a file that reads the table's "
+        "columns by fitted_.to_onnx(FILE)",
+    )
 
 
 def _read_model(estimator: Any) -> FittedLinear:
@@ -69,7 +89,7 @@ def _read_model(estimator: Any) -> FittedLinear:
             "estimator",
             "must be one of rows here: a schema makes rows of columns by itself",
             type(estimator).__name__,
-            "write it with fitted_.to_onnx(FILE), or put a SchemaTransformer's rows in",
+            "write it with fitted_.to_onnx(FILE), which reads the table's columns",
         )
     return model
 
