@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from typer.testing import CliRunner
 
 import lastiterate as li
@@ -449,7 +449,10 @@ def test_maps_are_candidates_of_their_own_though_their_runs_are_equal(tmp_path: 
         for seed in range(5)
     )
     assert wins["curves"] >= 3, "a line cannot know these labels"
-    search.best_estimator_.fitted_.save(tmp_path / "m")
+    assert search.fitted_ is search.best_estimator_.fitted_ and not hasattr(
+        clone(search), "fitted_"
+    )
+    search.fitted_.save(tmp_path / "m")
     again = li.load(tmp_path / "m")
     assert [one.name for one in again.schema.features] in ([], ["curves"])
     rows = search.best_estimator_.transformer_.transform(columns)

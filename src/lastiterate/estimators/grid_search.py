@@ -172,6 +172,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         Released estimator.
     best_params_ : dict
         Parameters of the winner.
+    fitted_ : FittedSelected
+        Released model, as of other estimators: ``fitted_.save(folder)``.
     certificate_ : Certificate
         Cost of the whole search.
 
@@ -491,10 +493,15 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             yield setting, cast(Any, clone(self.estimator)).set_params(**setting)
 
     @property
+    def fitted_(self) -> tuning.FittedSelected:
+        """The released model, as other estimators call it."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.fitted_
+
+    @property
     def certificate_(self) -> Certificate:
         """Certificate of every candidate, every score, and the release."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.fitted_.certificate
+        return self.fitted_.certificate
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predict with the released estimator.
