@@ -98,6 +98,17 @@ def images(found: Any, side: int | None) -> BoardSet:
     )
 
 
+def superclasses(folder: Path) -> BoardSet:
+    """Natural images in colour, 30,000 + 6,000 records of the 20 superclasses of CIFAR-100."""
+    with np.load(folder / "natural_superclasses.npz") as data:
+        train, test = (
+            Part(data[f"x_{name}"] / np.float32(255), data[f"y_{name}"].astype(int).ravel())
+            for name in ("train", "test")
+        )
+    schema = Schema(array=Array(0.0, 1.0), classes=tuple(map(str, range(20))))
+    return BoardSet("natural images of 20 classes", schema, train, test)
+
+
 def adult(folder: Path) -> BoardSet:
     """Published ranges and categories; amounts of money, which have heavy tails, by their
     logarithm; what is missing has an indicator."""
@@ -284,5 +295,6 @@ SETS: dict[str, Callable[[Path], BoardSet]] = {
     "pneumonia": lambda folder: images(pneumonia(folder), 28),
     "mnist": lambda folder: images(mnist(folder), 28),
     "cifar": lambda folder: images(cifar(folder), None),
+    "superclasses": superclasses,
 }
-PICTURES = ("digits", "pneumonia", "mnist", "cifar")
+PICTURES = ("digits", "pneumonia", "mnist", "cifar", "superclasses")

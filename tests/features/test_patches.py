@@ -2,28 +2,28 @@
 for bit, and what is kept in the cache."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lastiterate.errors import InputError
-from lastiterate.features import Patches, patches
+from lastiterate.features import Patches, patch_responses, patches
 from lastiterate.features.dead_leaves import dead_leaves, uniform
-from lastiterate.features.map_registry import automatic_maps
-from lastiterate.features.patches import (
+from lastiterate.features.map_registry import automatic_maps, maps_from, to_data
+from lastiterate.features.patch_responses import (
     Basis,
-    basis_of,
     extract_patches,
     make_basis,
     make_filters,
     normalise_patches,
-    read_basis,
 )
+from lastiterate.features.patches import basis_of, read_basis
 from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import cell_means
 
-SMALL = Patches(filters=12, axes=40)
+SMALL, FULL = Patches(filters=12, axes=40), Patches(filters=12, axes=40, full=True)
 RNG = np.random.default_rng(0)
 
 
@@ -57,10 +57,16 @@ def test_the_map_is_the_same_on_every_machine():
     again = make_basis(SMALL.recipe((16, 16, 3)))
     found = np.array([again.filters[5, 3], again.centre[7], again.axes[2, 4], *rows[0, :5]])
     assert found == pytest.approx(np.array(GOLDEN), abs=2e-5), (
-        "another recipe needs another VERSION: models that are kept would predict otherwise"
+        "another recipe needs another of VERSIONS: models that are kept would predict otherwise"
     )
+    full, other = FULL.apply(made(1, 16, 16, 3)), basis_of(FULL.recipe((16, 16, 3)))
+    assert other.layer is not None and other.colours is not None
+    found = np.array(
+        [other.layer.filters[3, 5], other.colours[7, 1], other.centre[100], *full[0, :5]]
+    )
+    assert found == pytest.approx(np.array(GOLDEN_FULL), abs=2e-5)
     kept = basis_of(SMALL.recipe((16, 16, 3)))
-    assert all((vars(again)[name] == vars(kept)[name]).all() for name in vars(kept))
+    assert all((again.arrays()[name] == array).all() for name, array in kept.arrays().items())
 
 
 def test_a_row_is_what_the_recipe_says():
@@ -87,6 +93,98 @@ def test_a_row_is_what_the_recipe_says():
     assert SMALL.apply(image)[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-5)
 
 
+def test_a_full_row_is_what_the_recipe_says():
+    """The second layer and the colours by loops, from the first layer's roots over windows."""
+    image, recipe = made(1, 12, 11, 2), FULL.recipe((12, 11, 2))
+    basis = basis_of(recipe)
+    assert recipe.parts == (96, 48, 384) and basis.axes.shape == (528, 528)
+    layer, colours = basis.layer, basis.colours
+    assert layer is not None and colours is not None
+    _, (windows,) = patch_responses.respond_by_grids(recipe, basis, image * np.float32(255))
+    second = np.zeros((2, 24))
+    for window in windows.astype(float):
+        kept = (window - layer.centre) @ layer.whiten
+        kept /= np.sqrt(np.mean(kept**2))
+        for one in range(24):
+            product = kept @ layer.filters[:, one]
+            second[:, one] += np.maximum([product - 0.5, -product - 0.5], 0) / 9
+    shares = np.zeros((2, 2, 96))
+    small = 255 * image[0].astype(float)
+    small = np.einsum("ai,bj,ijc->abc", cell_means(12, 6), cell_means(11, 5), small)
+    for down in range(6):
+        for right in range(5):
+            pixel, light = small[down, right], small[down, right].mean()
+            point = np.array([light / 35, *(pixel - light) / 25])
+            near = np.exp(-2 * np.square(point - colours).sum(axis=1))
+            share = np.outer(cell_means(6, 2)[:, down], cell_means(5, 2)[:, right])
+            shares += share[:, :, None] * near / near.sum()
+    mean = (np.sqrt(shares) + np.sqrt(shares[:, ::-1])) / 2
+    responses = patch_responses.respond(recipe, basis, image * np.float32(255))[0]
+    assert responses[96:] == pytest.approx(
+        np.concatenate([np.sqrt(second).ravel(), mean.ravel()]), abs=2e-5
+    )
+    row = basis.axes[:40].astype(float) @ (responses - basis.centre)
+    assert FULL.apply(image)[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-5)
+
+
+def test_windows_are_halves_that_overlap():
+    image, recipe = made(1, 12, 11, 2), FULL.recipe((12, 11, 2))
+    basis = basis_of(recipe)
+    plain = replace(basis, cells=np.eye(56, dtype=np.float32))
+    one = replace(recipe, mirrored=False, cells=1)
+    whole = replace(one, filters=24, full=False)
+    assert recipe.positions == (8, 7)
+    every = [
+        np.square(
+            patch_responses.respond_by_grids(whole, replace(plain, cells=row[None]), image)[0]
+        )
+        for row in plain.cells
+    ]
+    field = np.stack(every).reshape(8, 7, 2, 2, 12)
+    found = np.sqrt(np.einsum("ad,br,drsmf->absmf", *map(window_weights, (8, 7)), field))
+    mean = (found[..., 0, :] + found[:, ::-1, :, 1]) / 2
+    _, windows = patch_responses.respond_by_grids(recipe, basis, image)
+    assert windows.ravel() == pytest.approx(mean.ravel(), abs=1e-5)
+
+
+def window_weights(side: int) -> np.ndarray:
+    """Weights (3, side) of means over halves that begin at 0, a quarter and a half."""
+    fine = np.arange(4 * side) // 4
+    weights = np.zeros((3, side))
+    for window in range(3):
+        np.add.at(weights[window], fine[window * side : (window + 2) * side], 1 / (2 * side))
+    return weights
+
+
+def test_models_of_before_keep_their_map():
+    """Their folders say nothing of what came later, and their bases keep their files."""
+    stored = {"type": "Patches", "filters": 12, "axes": 40, "patch": 6, "cells": 2}
+    stored |= {"mirrored": True, "seed": 0}
+    assert maps_from([stored]) == (SMALL,) and to_data((SMALL,)) == [stored]
+    assert to_data((FULL,)) == [stored | {"full": True}]
+    assert SMALL.recipe((16, 16, 3)).text() == (
+        '{"axes": 96, "cells": 2, "channels": 3, "filters": 12, "height": 16, "mirrored": true, '
+        '"patch": 6, "seed": 0, "version": 1, "width": 16}'
+    )
+    assert FULL.recipe((16, 16, 3)).text() != replace(FULL, full=False).recipe((16, 16, 3)).text()
+
+
+def test_lengths_of_the_parts_of_a_row_are_those_of_the_recipe():
+    recipe = FULL.recipe((16, 16, 3))
+    pictures = dead_leaves(0, 0, 400, 32, 3)[:, :16, :16].astype(np.float32)
+    basis = basis_of(recipe)
+    along = (patch_responses.respond(recipe, basis, pictures) - basis.centre) @ basis.axes.T
+    squares, ends = np.square(along).mean(axis=0), np.cumsum((0, *recipe.parts))
+    lengths = list[float]()
+    for first, last, share in zip(ends[:-1], ends[1:], patch_responses.PARTS, strict=True):
+        mine = np.abs(basis.axes[:, first:last]).max(axis=1) > 0
+        lengths.append(squares[mine][: round(share * recipe.axes)].sum())
+    assert np.sqrt(lengths) == pytest.approx([1, 0.8, 0.5], rel=0.1)
+    assert squares[:50].mean() > squares[50:200].mean() > squares[200:].mean(), (
+        "the longest are first"
+    )
+
+
 def test_filters_are_whitened_and_come_from_structured_patches():
     recipe = SMALL.recipe((32, 32, 3))
     pictures = dead_leaves(0, 0, 400, 32, 3)
@@ -100,29 +198,30 @@ def test_axes_are_those_of_the_responses_to_synthetic_pictures():
     basis, pictures = basis_of(one.recipe((32, 32, 3))), dead_leaves(0, 0, 400, 32, 3)
     plain = Basis(basis.filters, basis.cells, basis.centre * 0, np.eye(96, dtype=np.float32))
     recipe = one.recipe((32, 32, 3))
-    found = patches.respond(recipe, plain, pictures.astype(np.float32))
+    found = patch_responses.respond(recipe, plain, pictures.astype(np.float32))
     along = (found - basis.centre).astype(float) @ basis.axes.T
     values = np.linalg.eigvalsh(np.cov(found.T, bias=True))[::-1]
     assert np.abs(along.mean(axis=0)).max() < 2e-3
     assert np.cov(along.T, bias=True) == pytest.approx(
-        np.diag(values ** (1 - 2 * patches.POWER)), abs=2e-3 * values[0] ** 0.3
+        np.diag(values ** (1 - 2 * patch_responses.POWER)), abs=2e-3 * values[0] ** 0.3
     )
 
 
+@pytest.mark.parametrize("one", [SMALL, FULL])
 @pytest.mark.parametrize("shape", [(28, 28), (8, 8), (13, 30), (32, 32, 3), (70, 66, 3)])
-def test_an_image_has_the_same_bits_alone_and_among_any_others(shape):
+def test_an_image_has_the_same_bits_alone_and_among_any_others(shape, one):
     images = RNG.random((41, *shape), dtype=np.float32)
-    together = SMALL.apply(images)
+    together = one.apply(images)
     assert together.shape == (41, 40) and together.dtype == np.float32
     order = RNG.permutation(41)
-    assert (SMALL.apply(images[order]) == together[order]).all()
-    alone = np.concatenate([SMALL.apply(images[i : i + 1]) for i in range(0, 41, 5)])
+    assert (one.apply(images[order]) == together[order]).all()
+    alone = np.concatenate([one.apply(images[i : i + 1]) for i in range(0, 41, 5)])
     assert (alone == together[::5]).all()
     neighbours = images.copy()
     neighbours[1::2] = np.array([0.0, np.inf, np.nan, -3e38], np.float32)[
         RNG.integers(0, 4, (20, *shape))
     ]
-    changed = SMALL.apply(neighbours)
+    changed = one.apply(neighbours)
     assert (changed[::2] == together[::2]).all() and np.isfinite(changed).all()
 
 
@@ -134,7 +233,8 @@ def test_rows_have_norm_1_whatever_the_image():
     ]
     images[2, ::2] = 0
     images[3, 0, 0] = np.nan
-    assert np.linalg.norm(SMALL.apply(images), axis=1) == pytest.approx(1, abs=1e-6)
+    for one in (SMALL, FULL):
+        assert np.linalg.norm(one.apply(images), axis=1) == pytest.approx(1, abs=1e-6)
 
 
 def test_the_norm_is_enforced_also_for_a_basis_or_rows_that_are_wrong(monkeypatch):
@@ -155,10 +255,10 @@ def test_the_norm_is_enforced_also_for_a_basis_or_rows_that_are_wrong(monkeypatc
 
 def test_a_mirror_image_has_the_same_row_where_asked():
     images = RNG.random((5, 20, 17, 3), dtype=np.float32)
-    for mirrored, near in ((True, True), (False, False)):
-        one = Patches(filters=12, axes=40, mirrored=mirrored)
+    for mirrored, full, near in ((True, False, True), (False, True, False), (True, True, True)):
+        one = Patches(filters=12, axes=40, mirrored=mirrored, full=full)
         apart = np.abs(one.apply(images) - one.apply(images[:, :, ::-1])).max()
-        assert (apart < 1e-5) == near
+        assert (apart < 2e-5) == near
     upside_down = SMALL.apply(images[:, ::-1])
     assert np.abs(SMALL.apply(images) - upside_down).max() > 1e-2
 
@@ -203,7 +303,7 @@ def test_automatic_for_colour_by_the_shape_and_the_budget_alone():
     for shape in ((32, 32, 3), (8, 9, 4), (3, 32, 32)):
         fields = (Grid("x", shape),)
         (one,) = automatic_maps(fields, 1e4)
-        assert type(one) is Patches and one.mirrored
+        assert type(one) is Patches and one.mirrored and one.full
         assert not Patches.pays(fields, 10.0)
     for shape in ((28, 28), (28, 28, 1), (32, 32, 2), (784,), (32, 7, 3), (300, 40, 3)):
         assert not Patches.pays((Grid("x", shape),), 1e9)
@@ -258,10 +358,17 @@ def test_a_basis_is_made_once_and_again_where_its_file_is_damaged(cache, monkeyp
     basis_of.cache_clear()
     again = basis_of(recipe)
     assert len(asked) == 1
-    assert all((vars(first)[name] == vars(again)[name]).all() for name in vars(first))
+    assert all((again.arrays()[name] == array).all() for name, array in first.arrays().items())
     other = SMALL.recipe((8, 9))
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 1
+    full = FULL.recipe((8, 8))
+    kept = basis_of(full)
+    (new,) = (one for one in cache.iterdir() if one != path)
+    again = read_basis(new, full)
+    assert again is not None
+    assert all((again.arrays()[name] == array).all() for name, array in kept.arrays().items())
+    assert again.arrays().keys() == kept.arrays().keys()
     for content in (b"", b"no archive", whole[:-100], bytes(damaged)):
         path.write_bytes(content)
         assert read_basis(path, recipe) is None
@@ -313,6 +420,16 @@ def test_the_cache_lies_where_the_system_says(monkeypatch, tmp_path):
 
 KEPT = Basis(*(np.zeros(1, np.float32) for _ in range(4)))
 PICTURE: list[int] = [100, 162, 143, 83, 103, 143, 24, 64, 0, 183, 180, 158]
+GOLDEN_FULL: list[float] = [
+    0.044489,
+    -0.076667,
+    0.307992,
+    0.034354,
+    0.49561,
+    -0.14912,
+    0.16365,
+    -0.022535,
+]
 GOLDEN: list[float] = [
     0.045762,
     0.308147,

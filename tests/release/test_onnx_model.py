@@ -227,16 +227,16 @@ def test_images_become_scattering_coefficients(
         assert li.verify(tmp_path / "altered.onnx").holds == holds
 
 
-@pytest.mark.parametrize("mirrored", [True, False])
+@pytest.mark.parametrize("more", [{"full": True}, {}, {"mirrored": False, "full": True}])
 @pytest.mark.parametrize("shape", [(8, 12), (9, 8, 3), (2, 8, 8), (70, 64)])
 def test_images_become_responses_to_patches(
-    shape: tuple[int, ...], mirrored: bool, tmp_path: Path
+    shape: tuple[int, ...], more: dict[str, bool], tmp_path: Path
 ) -> None:
     facts = {
         "target": "y",
         "classes": ["a", "b", "c"],
         "array": {"low": 0.0, "high": 255.0, "shape": list(shape)},
-        "features": [{"type": "Patches", "filters": 12, "axes": 40, "mirrored": mirrored}],
+        "features": [{"type": "Patches", "filters": 12, "axes": 40} | more],
     }
     schema, pixels = Schema.from_dict(facts), RNG.uniform(-10, 300, (9, int(np.prod(shape))))
     pixels[0] = 7.0

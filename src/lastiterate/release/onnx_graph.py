@@ -32,8 +32,9 @@ from lastiterate.engine import preprocessing as executed
 from lastiterate.engine.row_clipping import ROW_SHRINK
 from lastiterate.errors import InputError
 from lastiterate.features import columns as maps
-from lastiterate.features import patches as filtered
+from lastiterate.features import patch_responses as filtered
 from lastiterate.features import scattering as images
+from lastiterate.features.patches import Patches, basis_of
 from lastiterate.features.record_fields import Field, Grid, Number
 from lastiterate.features.row_form import SLACK, RowForm
 from lastiterate.run import preprocessing as parts
@@ -436,7 +437,7 @@ def _map_rows(one: maps.RecordMap, given: Given, field: Field) -> Value:
             assert isinstance(given, Value)
             assert isinstance(field, Grid)
             return _scattering(one, given, field)
-        case filtered.Patches():
+        case Patches():
             assert isinstance(given, Value)
             assert isinstance(field, Grid)
             return _patches(one, given, field)
@@ -485,9 +486,9 @@ def _planes(given: Value, field: Grid) -> Value:
     return planes
 
 
-def _patches(one: filtered.Patches, given: Value, field: Grid) -> Value:
+def _patches(one: Patches, given: Value, field: Grid) -> Value:
     graph, recipe = given.graph, one.recipe(field.shape)
-    basis = filtered.basis_of(recipe)
+    basis = basis_of(recipe)
     planes = _planes(given, field) * 255.0
     planes = planes.reshape(-1, recipe.channels, recipe.height, recipe.width)
     numbers, (down, across) = len(basis.filters), recipe.positions
@@ -503,18 +504,66 @@ def _patches(one: filtered.Patches, given: Value, field: Grid) -> Value:
         for sign in (1.0, -1.0)
     ]
     means = (graph.join(parts) @ basis.cells.T).then("Sqrt")
-    cells, filters = recipe.cells, recipe.filters
-    means = means.reshape(-1, 2, 1 + recipe.mirrored, filters, cells, cells)
-    if recipe.mirrored:
-        plain, mirrored = (means.columns(at, at + 1, axis=2) for at in range(2))
-        turned = mirrored.take(np.arange(cells)[::-1], axis=5)
-        means = (plain + turned) / 2.0
-    means = graph.node(
-        "Transpose", means.reshape(-1, 2, filters, cells, cells), perm=[0, 3, 4, 1, 2]
-    )
-    rows = (means.reshape(-1, recipe.responses) - basis.centre) @ basis.axes[: one.axes].T
+    grids, first = list[Value](), 0
+    for side in recipe.grids:
+        here = means.columns(first, first + side**2, axis=3)
+        grids.append(_fold_mirrored(recipe, here, side))
+        first += side**2
+    rows = grids[0].reshape(-1, 2 * recipe.filters * recipe.cells**2)
+    if basis.layer is not None:
+        again = _second_layer(basis.layer, grids[1])
+        rows = graph.join([rows, again, _colours(recipe, basis, planes)])
+    rows = (rows - basis.centre) @ basis.axes[: one.axes].T
     exact = rows.to(DOUBLE)
     return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
+
+
+def _fold_mirrored(recipe: filtered.Recipe, means: Value, side: int) -> Value:
+    """Roots (N, side * side, 2 * filters) of means (N, 2, filters, side * side), those of mirrored
+    filters turned and averaged in."""
+    filters = recipe.filters
+    means = means.reshape(-1, 2, 1 + recipe.mirrored, filters, side, side)
+    if recipe.mirrored:
+        plain, mirrored = (means.columns(at, at + 1, axis=2) for at in range(2))
+        turned = mirrored.take(np.arange(side)[::-1], axis=5)
+        means = (plain + turned) / 2.0
+    means = means.reshape(-1, 2, filters, side, side)
+    means = means.graph.node("Transpose", means, perm=[0, 3, 4, 1, 2])
+    return means.reshape(-1, side**2, 2 * filters)
+
+
+def _second_layer(layer: filtered.Layer, windows: Value) -> Value:
+    graph, kept = windows.graph, layer.whiten.shape[1]
+    found = (windows - layer.centre) @ layer.whiten
+    found = found / ((found * found).sum(2) / float(kept) + 1e-9).then("Sqrt")
+    products = found @ layer.filters
+    means = [
+        (products * sign - filtered.THRESHOLD).then("Max", 0.0).sum(1) / float(filtered.WINDOWS**2)
+        for sign in (1.0, -1.0)
+    ]
+    return graph.join([one.reshape(-1, layer.filters.shape[1]) for one in means]).then("Sqrt")
+
+
+def _colours(recipe: filtered.Recipe, basis: filtered.Basis, planes: Value) -> Value:
+    """``patches.compare_colours``, of planes (N, channels, height, width)."""
+    graph, colours, cells = planes.graph, basis.colours, recipe.cells
+    assert colours is not None
+    down, across = filtered.colour_means(recipe)
+    half = graph.constant(down, SINGLE) @ (planes @ across.T)
+    half = half.reshape(-1, recipe.channels, len(down) * len(across))
+    light = half.sum() / float(recipe.channels)
+    given = graph.join([light / filtered.LIGHT, (half - light) / filtered.TINT])
+    squares = np.square(colours).sum(axis=1, keepdims=True)
+    near = (graph.constant(2 * colours, SINGLE) @ given - squares) * filtered.NARROW
+    largest = graph.node("ReduceMax", near, graph.constant([1], INT), keepdims=1)
+    shares = (near - largest).then("Exp")
+    shares = shares / shares.sum()
+    found = (shares @ filtered.colour_cells(recipe).T).then("Sqrt")
+    found = found.reshape(-1, len(colours), cells, cells)
+    if recipe.mirrored:
+        found = (found + found.take(np.arange(cells)[::-1], axis=3)) / 2.0
+    found = graph.node("Transpose", found, perm=[0, 2, 3, 1])
+    return found.reshape(-1, len(colours) * cells**2)
 
 
 def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
