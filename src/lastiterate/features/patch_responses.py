@@ -360,10 +360,10 @@ def make_basis(recipe: Recipe) -> Basis:
 
     if recipe.full:
 
-        def windowed(shown: np.ndarray) -> np.ndarray:
+        def respond_to_windows(shown: np.ndarray) -> np.ndarray:
             return respond_by_grids(recipe, exact, shown)[1]
 
-        windows = in_steps(windowed, pictures[:WINDOWED])
+        windows = in_steps(respond_to_windows, pictures[:WINDOWED])
         layer = make_layer(recipe, np.concatenate(list(windows)))
         exact = replace(exact, layer=layer, colours=choose_colours(recipe, pictures))
     total, moments, n = np.zeros(recipe.responses), [np.zeros(2 * (k,)) for k in recipe.parts], 0
@@ -376,11 +376,11 @@ def make_basis(recipe: Recipe) -> Basis:
         total, n = total + found.sum(axis=0), n + len(found)
     for moment, part in zip(moments, np.split(total, ends[:-1]), strict=True):
         moment[:] = (n * moment - np.outer(part, part)) / (n * RESPONSE_STEPS) ** 2
-    centre, axes = total / (n * RESPONSE_STEPS), scaled_axes(moments, recipe.axes)
+    centre, axes = total / (n * RESPONSE_STEPS), scale_axes(moments, recipe.axes)
     return as_single(replace(exact, centre=centre, axes=axes))
 
 
-def scaled_axes(moments: list[np.ndarray], count: int) -> np.ndarray:
+def scale_axes(moments: list[np.ndarray], count: int) -> np.ndarray:
     """The longest axes (count, numbers) of parts, each divided by its eigenvalue to a power and
     brought to its part's length."""
     numbers = [len(moment) for moment in moments]
