@@ -21,6 +21,7 @@ import lastiterate as li
 from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE
 from lastiterate.engine.loop import advance
 from lastiterate.engine.network import iterate_network
+from lastiterate.engine.step_iterator import Pause, StepIterator
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.trainer import Diverged, Loop
 from lastiterate.errors import InputError, NotCertified
@@ -362,6 +363,26 @@ def test_another_process_cannot_continue_the_run(monkeypatch):
         with pytest.raises(InputError, match="must be continued by the process that began it"):
             pair.update(state)
     finish(pair, state)
+
+
+def test_a_forked_process_leaves_the_run_of_its_parent_alone(monkeypatch):
+    ended = []
+
+    def steps():
+        try:
+            yield Pause(0)
+        finally:
+            ended.append(True)
+
+    for process, expected in ((1, []), (os.getpid(), [True])):
+        given = steps()
+        found = StepIterator(given, RUN, "call update")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "getpid", lambda process=process: process)
+            del found
+        assert ended == expected
+        given.close()
+        ended.clear()
 
 
 def test_the_ledger_is_charged_once_before_the_first_step(ledger, monkeypatch, tmp_path):

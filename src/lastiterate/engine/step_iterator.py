@@ -84,7 +84,9 @@ class StepIterator(Generic[T]):
         self._steps, self.run, self._more = steps, run, more
         self._process, self._over = os.getpid(), ""
         self._model = cast("T | None", None)
-        weakref.finalize(self, _close, steps)  # gives reserved space and scratch files back
+        weakref.finalize(
+            self, _close, steps, self._process
+        )  # gives reserved space and scratch files back
         self._pause = Pause(0)
         self._pause = self._resume()
 
@@ -182,6 +184,9 @@ class StepIterator(Generic[T]):
         return pause
 
 
-def _close(steps: Steps[Any]) -> None:
+def _close(steps: Steps[Any], process: int) -> None:
+    """End a run that nobody continues; a forked process leaves that to the one that began it."""
+    if os.getpid() != process:
+        return
     with suppress(ValueError):  # another thread is in the middle of a step
         steps.close()
