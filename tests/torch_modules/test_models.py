@@ -14,6 +14,7 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.torch import FittedModule, Grouped
+from lastiterate.torch.released import predict_module
 
 N = 12
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -107,6 +108,15 @@ def test_all_iterates(tmp_path):
         last.module_at(1, like=net)
     with pytest.raises(InputError, match="a module to predict; load the folder with like=module"):
         li.load(last.save(tmp_path / "last")).predict(X)
+
+
+def test_one_record_without_its_axis_is_told_how_to_get_it():
+    image = torch.zeros(1, 6, 6)
+    conv = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.GroupNorm(2, 2))
+    said = r"along the first axis, got 'records of shape \(6, 6\): .*'; .* as x\[None\]"
+    with pytest.raises(InputError, match=said):
+        predict_module(conv, image, None)
+    assert predict_module(conv, image[None], None).shape == (1, 2, 4, 4)
 
 
 def test_a_damaged_folder_is_not_read(model, tmp_path):

@@ -243,8 +243,8 @@ class OpacusAccountant(IAccountant):
         """What an epsilon takes on trust, or nothing."""
         if self._drawn is None:
             return (
-                "Poisson batches are assumed, with one step for each; call "
-                "accountant.watch(data_loader) before the first step"
+                "Poisson batches are assumed, with one step for each; after make_private, call "
+                "engine.accountant.watch(data_loader) before the first step"
             )
         found = list[str]()
         if self._unseen:

@@ -199,7 +199,10 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
         raise
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise InputError(
-            "x", "must hold records that the module takes", str(error).splitlines()[0][:120]
+            "x",
+            "must hold records that the module takes, along the first axis",
+            f"records of shape {tuple(tree_leaves(records)[0].shape[1:])}: {first_line(error)}",
+            "give a single record as x[None]",
         ) from None
     if answer is None:
         raise InputError(
