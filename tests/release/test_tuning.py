@@ -20,6 +20,7 @@ from lastiterate.cli import app
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.engine.random import Bits, derive_key
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.features import Bins, map_registry
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import make_charging
@@ -519,3 +520,12 @@ def test_maps_of_a_file_are_candidates(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["predict", str(tmp_path / "m"), words[1]]).exit_code == 0
     again = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "n"), "--features", "plain"])
     assert again.exit_code == 2 and "--features several times" in again.output.replace("\n", " ")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_plug_ins_that_provide_a_map_of_any_candidate_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(map_registry._PROVIDERS, Bins, "some-package 1.0")
+    search = search_maps(["plain", "bins"], mean_runs=2.0).fit(*table())
+    assert any("some-package" in text for text in search.certificate_.all_caveats())
