@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -397,6 +398,15 @@ def test_a_pipeline_whose_schema_names_an_id_says_so_too(monkeypatch, kind, made
     said = next(str(one.message) for one in warned if one.category is RowProtectionWarning)
     name = {"nested": "last__dphuberridge__units"}.get(made, "last__units")
     assert f": fit(X, y, {name}=table['pid']) protects all rows of one pid together" in said
+    monkeypatch.setattr(base, "_warned", False)
+    if made == "estimator":
+        with config_context(enable_metadata_routing=True):
+            with pytest.warns(
+                RowProtectionWarning, match=r"step and fit\(X, y, units=table\['pid'"
+            ):
+                pipe.fit(table, a)
+            last.set_fit_request(units=True)
+            assert pipe.fit(table, a, units=table["pid"])[-1].certificate_.unit == "pid"
     monkeypatch.setattr(base, "_warned", False)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RowProtectionWarning)

@@ -34,9 +34,9 @@ from lastiterate.estimators.meta_estimators import OwnSeed, check_recoded
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
     list_outer_schemas,
-    name_units,
     warn_of_learned_steps,
     warn_of_predictions,
+    write_fit_of_units,
 )
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
@@ -553,7 +553,7 @@ def warn_of_single_rows(estimator: object, schemas: list[Schema]) -> None:
     _warned = True
     warnings.warn(
         f"this fit protects single rows, and the schema calls {column!r} an id: "
-        f"fit(X, y, {name_units(estimator)}=table[{column!r}]) protects all rows of one {column} together",
+        f"{write_fit_of_units(estimator, column)} protects all rows of one {column} together",
         RowProtectionWarning,
         stacklevel=outside(),
     )

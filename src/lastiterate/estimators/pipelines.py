@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import get_config  # pyright: ignore
 from sklearn.base import (  # pyright: ignore
     BaseEstimator,  # pyright: ignore
     TransformerMixin,
@@ -149,13 +150,13 @@ def list_outer_schemas(estimator: object) -> list[Schema]:
     return [vars(step).get("schema_") or to_schema(step.schema) for step in steps]
 
 
-def name_units(estimator: object) -> str:
-    """The argument of the outermost ``fit`` that reaches the estimator as ``units``."""
-    name = "units"
-    for caller in _list_outer_estimators(estimator):
-        if isinstance(caller, Pipeline):
-            name = f"{caller.steps[-1][0]}__{name}"  # pyright: ignore
-    return name
+def write_fit_of_units(estimator: object, column: str) -> str:
+    """The outermost call of ``fit`` that reaches the estimator with ``units``."""
+    pipelines = [one for one in _list_outer_estimators(estimator) if isinstance(one, Pipeline)]
+    steps, first = "".join(f"{one.steps[-1][0]}__" for one in reversed(pipelines)), ""  # pyright: ignore
+    if steps and get_config()["enable_metadata_routing"]:
+        steps, first = "", "set_fit_request(units=True) of the last step and "
+    return f"{first}fit(X, y, {steps}units=table[{column!r}])"
 
 
 def _list_parts(name: str, step: object) -> Iterator[tuple[str, object]]:
