@@ -32,8 +32,8 @@ from lastiterate.cli.app import (
     reports_errors,
     translate_to_flags,
 )
+from lastiterate.cli.flag_bundles import with_flags
 from lastiterate.cli.run_flags import NUMBERS, WORDS
-from lastiterate.cli.train import with_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Theorem, group_by_reason

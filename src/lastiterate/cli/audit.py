@@ -22,7 +22,7 @@ from lastiterate.cli.app import (
     reports_errors,
     translate_to_flags,
 )
-from lastiterate.cli.train import bundle_flags
+from lastiterate.cli.flag_bundles import bundle_flags
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_integer
 

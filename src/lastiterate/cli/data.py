@@ -22,7 +22,7 @@ from lastiterate.cli.app import (
     emit,
     reports_errors,
 )
-from lastiterate.cli.train import ReadFile, bundle_flags
+from lastiterate.cli.flag_bundles import ReadFile, bundle_flags
 from lastiterate.errors import InputError
 
 # ``lastiterate features``: images to features with a public backbone.

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.cli.app import Header, Json, Out, app, console, reports_errors
-from lastiterate.cli.train import Charged, bundle_flags
+from lastiterate.cli.flag_bundles import Charged, bundle_flags
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.app import Calibrated, Json, Out, app, console, emit, reports_errors
-from lastiterate.cli.train import Budgeted, Charged, bundle_flags, check_rows_named
+from lastiterate.cli.flag_bundles import Budgeted, Charged, bundle_flags, check_rows_named
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.validation import check_integer
