@@ -59,7 +59,8 @@ def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Pat
     spent = ledger.read_bytes()
     group = runner.invoke(app, ["plan", "--n", "600", *asked])
     assert "Single rows are planned, and one person has at most 3 of them" in group.output
-    assert "--unit person --rows-per-unit 3, with --n" in " ".join(group.output.split())
+    told = "--unit person, with --n counting by person, costs less (--rows-per-unit 3 uses all rows"
+    assert told in " ".join(group.output.split())
     more = [*asked[:2], "--epsilon", "1.5", *asked[4:]]
     refused = runner.invoke(app, ["train", str(data), *more])
     said = " ".join(refused.output.split())
@@ -67,7 +68,10 @@ def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Pat
     cause = (
         "as a group of 3, because the ledger is per person and nothing says whose a row is: add "
     )
-    assert cause + "--unit person --rows-per-unit 3;" in said
+    assert cause + "--unit person, where --rows-per-unit 3 uses all rows of each;" in said
+    other = str(shutil.copy(ledger, tmp_path / "other.db"))
+    one_row = [*more[:-1], other, "--unit", "person", "--out", str(tmp_path / "one")]
+    assert runner.invoke(app, ["train", str(data), *one_row]).exit_code == 0, "--unit is enough"
     offered = said.partition("; or --epsilon ")[2].split()[0]
     copy = shutil.copy(ledger, tmp_path / "copy.db")
     again = [*more[:3], offered, *more[4:-1], str(copy)]

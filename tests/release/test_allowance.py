@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.estimators import DPLogisticRegression
+from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
@@ -60,6 +60,56 @@ def test_the_default_plan_fits_a_new_ledger_twice(name: str, tmp_path: Path) -> 
         and len(ledger.total().releases) == 2
         and ledger.verify() == ()
     )
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "renyi"])
+def test_a_new_ledger_says_which_epsilon_one_release_may_have(kind: str, tmp_path: Path) -> None:
+    """Not that of the ledger itself, which a release of the same epsilon exceeds by a few percent."""
+
+    def call(*words: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, list(map(str, words)))
+        return found.exit_code, " ".join(found.output.split())
+
+    file = tmp_path / "l"
+    about = ("--dataset", "a", "--unit", "record", "--epsilon", 1, "--delta", 1e-5)
+    code, said = call("ledger", "make", file, *about, "--filter", kind)
+    words = r"One release of the automatic plan fits with epsilon up to ([0-9.]+) at delta 1e-05 "
+    most = re.search(words + r"\(zero-out\)\.", said)
+    assert code == 0 and most is not None and 0.9 < float(most[1]) < 1, said
+    train = ("train", "breast_cancer", "--delta", 1e-5, "--ledger", file, "--epsilon")
+    assert call(*train, 1, "--out", tmp_path / "one")[0] == 2
+    code, said = call(*train, most[1], "--out", tmp_path / "most")
+    assert code == 0, said
+    code, said = call("ledger", "make", tmp_path / "p", *about[:3], "person", *about[4:])
+    assert code == 0 and "automatic plan with --unit fits with epsilon up to" in said
+
+
+def test_every_refusal_in_python_names_a_number_that_fits(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (455, 3))
+    y, ledger = (x[:, 0] > 0).astype(int), Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
+    asked: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "row_norm": 1.0, "classes": [0, 1]}
+    fits = r"epsilon=([0-9.]+) at delta 1e-05 fits"
+    one = DPLogisticRegression(algorithm="objective-perturbation", ledger=ledger, **asked)
+    with pytest.raises(li.InputError, match=fits + " by the automatic plan; nothing"):
+        one.fit(x, y)
+    search = DPSearchCV(
+        DPLogisticRegression(classes=[0, 1]),
+        {"row_norm": [0.5, 1.0]},
+        epsilon=1.0,
+        delta=1e-5,
+        ledger=ledger,
+    )
+    with pytest.raises(li.InputError, match=f"one fit without a search costs less: {fits} by"):
+        search.fit(x, y)
+    free = DPLogisticRegression(**asked).fit(x, y).fitted_
+    with pytest.raises(li.InputError, match=fits + "; nothing") as refused:
+        free.private_score(x, y, epsilon=1.0, ledger=ledger)
+    assert ledger.total().releases == ()
+    most = float(re.search(fits, str(refused.value))[1])
+    free.private_score(x, y, epsilon=most, ledger=ledger)
+    ledger.add("b", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
+    DPLogisticRegression(**asked | {"epsilon": most}, ledger=ledger, dataset="b").fit(x, y)
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -117,7 +167,7 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(
     persons.add("p", unit="person", adjacency="zero-out", filter=FILTERS["renyi"], rows_per_unit=7)
     cause = (
         r"as a group of 7, because the ledger is per person and nothing says whose a row is: say "
-        r"whose a row is \(unit=NAMES, .*\) with rows_per_unit=7"
+        r"whose a row is \(unit=NAMES, .*\), where rows_per_unit=7 uses all rows of each"
     )
     with pytest.raises(li.InputError, match=cause) as refused:
         li.train(full, data, ledger=persons, **ASKED)

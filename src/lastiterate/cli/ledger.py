@@ -70,6 +70,7 @@ def ledger_make(
     from lastiterate.accounting.certificate_subject import format_rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.budget import is_row
+    from lastiterate.release.allowance import Allowance
 
     if adjacency not in ("zero-out", "replace-one", "add-remove"):
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
@@ -87,6 +88,8 @@ def ledger_make(
         highlight=False,
         markup=False,
     )
+    if rest := Allowance.of(Ledger(file).total(dataset)).describe_first(delta):
+        console.print(f"{rest}.", highlight=False, markup=False)
     if rows_per_unit is None and not is_row(unit):
         console.print(
             "Only releases that say whose a row is are charged (train --unit COLUMN). If you know "

@@ -133,8 +133,8 @@ class Planning(Charged, Budgeted):
         column = "COLUMN" if known is None else shlex.quote(known)
         return (
             f"Single rows are planned, and one {unit} has at most {rows} of them: the ledger would "
-            f"be charged for a group of {rows}. --unit {column} --rows-per-unit {rows}, with --n "
-            f"counting by {unit}, costs less"
+            f"be charged for a group of {rows}. --unit {column}, with --n counting by {unit}, costs "
+            f"less (--rows-per-unit {rows} uses all rows of each)"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, final
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.noise_calibration import calibrate
+from lastiterate.accounting.private_selection import Selection
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
@@ -160,13 +161,22 @@ class Allowance:
             said = "the budget is used up"
         else:
             parts = (self._explain_group(charged, size, delta), self._offer(charged, size, delta))
-            said = "; or ".join(filter(None, parts)) or "take a smaller epsilon"
+            said = "; or ".join(filter(None, parts))
+            said = said or f"take a smaller epsilon: {self.describe_rest(delta)}"
         return f"{said}; nothing was trained, and nothing was charged"
 
     def _offer(self, charged: Charged, size: int, delta: float) -> str:
-        """Full batches that fit, by a charge of the same run; empty where none is known to."""
+        """Full batches that fit, by a charge of the same run, or the automatic plan; empty where
+        none is known to."""
         most = self._largest_epsilon(delta, size)
-        if not isinstance(charged, Certificate) or not charged.verdicts or most < LEAST_EPSILON:
+        if most < LEAST_EPSILON:
+            return ""
+        fits = f"epsilon={most:g} at delta {delta:g} fits"
+        if not isinstance(charged, Certificate):
+            return fits if isinstance(charged.curve(), Gdp) else ""
+        if isinstance(charged.subject, Selection):
+            return f"one fit without a search costs less: {fits} by the automatic plan"
+        if not charged.verdicts:
             return ""
         batches = type(charged.run.batching) is not FullBatch
         same, smaller = (
@@ -177,11 +187,11 @@ class Allowance:
                 f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
                 f"fit, they need {100 * self.share(same):.3g}%"
             )
+        planned = type(charged.run.loss) is not KnownConstants
         if smaller is not None and self.fits(smaller):
-            plan = "" if type(charged.run.loss) is KnownConstants else " by the automatic plan, or"
-            how = f"{plan} with batching=FullBatch()" if batches else ""
-            return f"epsilon={most:g} at delta {delta:g} fits{how}"
-        return ""
+            plan = " by the automatic plan, or" if planned else ""
+            return fits + (f"{plan} with batching=FullBatch()" if batches else "")
+        return f"{fits} by the automatic plan" if planned else ""
 
     def _explain_group(self, charged: Charged, size: int, delta: float) -> str:
         """Why a release of rows costs as much as a group of them, and what costs less; empty where
@@ -195,13 +205,15 @@ class Allowance:
         if self.id_column is not None:
             name = f"add unit={shlex.quote(self.id_column)}"
         elif isinstance(_find_run(charged), Run):
-            name = f"say whose a row is ({NAME_UNITS}) with"
+            name = f"say whose a row is ({NAME_UNITS})"
         else:
             return cause  # a posterior sample is of single rows
         most = self._largest_epsilon(delta)
         smaller = charged.curve().epsilon(delta) > most
-        return f"{cause}: {name} rows_per_unit={self.total.rows}" + (
-            f" and epsilon={most:g} at most" if smaller else ""
+        return (
+            f"{cause}: {name}"
+            + (f" and epsilon={most:g} at most" if smaller else "")
+            + f", where rows_per_unit={self.total.rows} uses all rows of each"
         )
 
     def _largest_epsilon(self, delta: float, size: int = 1) -> float:
@@ -217,6 +229,19 @@ class Allowance:
         return (
             "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
             f"{most:g} at delta {delta:g}"
+        )
+
+    def describe_first(self, delta: float) -> str:
+        """The largest epsilon of one release of the automatic plan, in words; empty where the
+        budget has none."""
+        most = self._largest_epsilon(delta)
+        if most < LEAST_EPSILON:
+            return ""
+        unit = "" if self.total.of_rows else " with --unit"
+        return (
+            f"One release of the automatic plan{unit} fits with epsilon up to {most:g} at delta "
+            f"{delta:g} ({self.adjacency}). Other runs may take more of the budget than their "
+            "epsilon says: lastiterate plan --ledger FILE shows how much"
         )
 
     def _largest_mu(self) -> float:
