@@ -51,8 +51,7 @@ COLOURS, LIGHT, TINT, NARROW = 96, 35.0, 25.0, 2.0
 """Colours that pixels are compared with, what bytes of light and of tint are divided by for that,
 and how much less a colour counts at distance 1: exp(-2)."""
 PARTS, WEIGHTS = (2 / 3, 4 / 15, 1 / 15), (1.0, 0.8, 0.5)
-"""Shares of the axes of both layers and of colours by which their lengths are compared, and what
-these lengths shall be."""
+"""Shares of both layers and of colours in the axes, and what their lengths shall be."""
 CHUNK = 32
 """Images that a thread maps before it asks for more."""
 
@@ -381,22 +380,20 @@ def make_basis(recipe: Recipe) -> Basis:
 
 
 def scale_axes(moments: list[np.ndarray], count: int) -> np.ndarray:
-    """The longest axes (count, numbers) of parts, each divided by its eigenvalue to a power and
-    brought to its part's length."""
+    """Axes (count, numbers) of parts by their shares, the largest eigenvalues of each first; each
+    divided by its eigenvalue to a power and brought to its part's length."""
     numbers = [len(moment) for moment in moments]
-    lengths, axes, first = list[np.ndarray](), np.zeros(2 * (sum(numbers),)), 0
+    places, axes, first = list[np.ndarray](), np.zeros(2 * (sum(numbers),)), 0
     for moment, share, weight in zip(moments, PARTS, WEIGHTS, strict=False):
         values, vectors = principal_axes(moment)
         values = np.maximum(values, values[0] * 1e-9)
-        squares = values ** (1 - 2 * POWER)
-        whole = squares[: round(share * count)].sum()
-        scale = weight / np.sqrt(whole) if len(moments) > 1 else 1.0
+        length = np.sqrt((values ** (1 - 2 * POWER))[: round(share * count)].sum())
+        scale = weight / length if len(moments) > 1 else 1.0
         last = first + len(moment)
         axes[first:last, first:last] = (vectors * values**-POWER * scale).T
-        lengths.append(squares * scale**2)
+        places.append((np.arange(len(moment)) + 0.5) / share)
         first = last
-    order = np.argsort(-np.concatenate(lengths), kind="stable")[:count]
-    return axes[order]
+    return axes[np.argsort(np.concatenate(places), kind="stable")[:count]]
 
 
 def as_single(basis: Basis) -> Basis:
