@@ -24,7 +24,7 @@ from lastiterate.processor_threads import map_in_threads
 # on which double precision adds without rounding in any order, and eigenvectors are taken in double
 # precision with their signs fixed: machines differ by far less than single precision does.
 
-VERSIONS = (1, 2)
+VERSIONS = (1, 3)
 """Of the recipe, and of the full one: another one has other files in the cache."""
 PICTURES, FEWEST, SLICE = 4000, 400, 200
 """Synthetic pictures of 32 x 32 pixels for many filters and for few, and of a thread."""
