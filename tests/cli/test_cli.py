@@ -591,7 +591,7 @@ def test_picture_of_a_theorem(tmp_path):
         ),
         (
             ["tune", "digits", "--epsilon", "1"],
-            "candidates must be at least two different ones, got 1; give --row-norms 0.5,1,2 or",
+            "candidates must be at least two different ones, got 1; give --row-norms 0.5,1,2, several",
         ),
         (
             ["tune", "digits", "--epsilon", "1", "--row-norms", "1,1"],

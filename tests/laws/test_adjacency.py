@@ -242,6 +242,7 @@ def test_no_other_file_converts():
         "accounting/accounted_run.py: if adjacency == self.run.adjacency:",
         "accounting/unlearning.py: return self if adjacency == ADJACENCY else None",
         'audit/canaries.py: return run.adjacency == "replace-one"',
+        "cli/verify.py: if checked.adjacency != ADJACENCY or not path.is_dir():",
         'cli/verify.py: if neighbours != "replace-one" and other is not None:',
         "planning/plan_request.py: if self.adjacency in run.batching.adjacencies",
         'report/page_parts.py: same = quote.adjacency == subject.body["adjacency"]',

@@ -18,6 +18,7 @@ from lastiterate.run.serialization import is_list, is_object
 HEAD = """\
 # Public facts about the table. Fill in every "?" from the meaning of the columns (a questionnaire, a
 # sensor's range, a law), never from the data: a range measured on private data is not private.
+# "outside" and "missing" hold for files to predict, too: after training, another choice is another model.
 """
 OPEN = """\
 # Only what a column's kind needs has to be filled in: low and high of a number, values of a category.
@@ -29,8 +30,7 @@ TRUTH = "true/false"
 """What a file may state beyond these: a category whose two values are known."""
 TRUTHS = '["False", "True"]'
 Read = TypeVar("Read")
-LATER = "; holds, as missing does, for files to predict too"
-OUTSIDE = f'outside = "clip"     # or "refuse"{LATER}'
+OUTSIDE = 'outside = "clip"     # or "refuse"'
 OWN = '"indicator" for a feature of its own'
 EMPTY: dict[str, tuple[str, ...]] = {
     "number": (
@@ -53,7 +53,7 @@ EMPTY: dict[str, tuple[str, ...]] = {
     ),
     "category": (
         'values = ["?"]',
-        f'outside = "refuse"   # or "zero"{LATER}',
+        'outside = "refuse"   # or "zero"',
         f'missing = "refuse"   # or "zero", or {OWN}',
     ),
     "text": (),
