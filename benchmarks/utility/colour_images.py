@@ -42,7 +42,7 @@ from lastiterate.planning.task import budget
 
 SEEDS, NETWORK_SEEDS = 5, 2
 PIXELS, NETWORK = "pixels", "network"
-MAPS = ("patches", "patches-plain", "scattering", "scattering-mirrored", PIXELS, NETWORK)
+MAPS = ("patches", "patches-unmirrored", "scattering", "scattering-mirrored", PIXELS, NETWORK)
 GREY = ("patches", "scattering", PIXELS, NETWORK)
 IMAGES = {"superclasses": MAPS, "pneumonia": GREY, "mnist": GREY}
 """Maps of every set: mirror images suit photographs alone."""
