@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,8 +53,8 @@ COLOURS, LIGHT, TINT, NARROW = 96, 35.0, 25.0, 2.0
 and how much less a colour counts at distance 1: exp(-2)."""
 PARTS, WEIGHTS = (2 / 3, 4 / 15, 1 / 15), (1.0, 0.8, 0.5)
 """Shares of both layers and of colours in the axes, and what their lengths shall be."""
-CHUNK = 32
-"""Images that a thread maps before it asks for more."""
+CHUNK, TOGETHER = 32, 2**17
+"""Images that a thread maps before it asks for more, and products that are found at once."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,10 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Filters (numbers of a patch, filters), weights (cells, positions) of means over cells and
-    windows, and the centre (responses,) and axes (axes, responses) of responses."""
+    """Filters (numbers of a patch, filters), mirrored ones behind, and the centre (responses,) and
+    axes (axes, responses) of responses."""
 
     filters: np.ndarray
-    cells: np.ndarray
     centre: np.ndarray
     axes: np.ndarray
     layer: Layer | None = None
@@ -142,7 +142,7 @@ class Basis:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by their names in a file."""
-        found = {name: getattr(self, name) for name in ("filters", "cells", "centre", "axes")}
+        found = {name: getattr(self, name) for name in ("filters", "centre", "axes")}
         if self.layer is not None:
             found |= {f"layer_{name}": one for name, one in vars(self.layer).items()}
         return found if self.colours is None else found | {"colours": self.colours}
@@ -232,30 +232,102 @@ def respond(recipe: Recipe, basis: Basis, images: np.ndarray) -> np.ndarray:
 def respond_by_grids(recipe: Recipe, basis: Basis, images: np.ndarray) -> list[np.ndarray]:
     """Roots of means (n, cells, 2 * filters) over cells, and over windows where there are any.
 
-    Products are a matrix of one size for each image by itself; two of them are all that is held.
+    Every image by itself, some filters at once so that their products lie in the fastest memory.
     """
-    sizes = (basis.cells.shape[1], basis.filters.shape[1])
-    above, below = (np.empty(sizes, dtype=images.dtype) for _ in range(2))
-    found = np.empty((len(images), len(basis.cells), 2, sizes[1]), dtype=images.dtype)
-    threshold = images.dtype.type(THRESHOLD)
-    for image, means in zip(images, found, strict=True):
-        patches = normalise_patches(extract_patches(image[None], recipe.patch)[0])
-        np.matmul(patches, basis.filters, out=above)
-        np.add(above, threshold, out=below)
-        np.minimum(below, 0, out=below)
-        np.subtract(above, threshold, out=above)
-        np.maximum(above, 0, out=above)
-        means[:, 0], means[:, 1] = basis.cells @ above, -(basis.cells @ below)
-    np.sqrt(found, out=found)
-    ends = np.cumsum([side**2 for side in recipe.grids])
-    parts = np.split(found, ends[:-1], axis=1)
+    kind, (high, wide), filters = images.dtype, recipe.positions, recipe.filters
+    threshold = kind.type(THRESHOLD)
+    grids = [tuple(one.astype(kind) for one in means) for means in grid_means(recipe)]
+    of_rows = np.concatenate([down for down, _ in grids])
+    even, odd = (part.astype(kind) for part in fold_filters(recipe, basis.filters))
+    step = math.ceil(filters / math.ceil(filters * high * wide / TOGETHER))
+    memory = np.zeros((4, high * wide * step), dtype=kind)
+    rows = np.empty((2, 1 + recipe.mirrored, len(of_rows), wide, filters), dtype=kind)
+    found = [np.empty((len(images), len(one) ** 2, 2 * filters), kind) for one, _ in grids]
+    for at, image in enumerate(images):
+        sums, differences = fold_patches(recipe, image)
+        for first in range(0, filters, step):
+            some = slice(first, min(first + step, filters))
+            size = high * wide * (some.stop - first)
+            plain, other, part, zero = memory[:, :size].reshape(4, high * wide, -1)
+            np.matmul(sums.T, even[:, some], out=plain)
+            products = [plain]
+            if recipe.mirrored:
+                np.matmul(differences.T, odd[:, some], out=part)
+                np.subtract(plain, part, out=other)
+                plain += part
+                products.append(other)
+            for side, product in enumerate(products):
+                np.subtract(product, threshold, out=part)
+                np.subtract(-threshold, product, out=product)
+                for sign, above in enumerate((part, product)):
+                    np.maximum(above, zero, out=above)
+                    means = of_rows @ above.reshape(high, -1)
+                    rows[sign, side, :, :, some] = means.reshape(len(of_rows), wide, -1)
+        first = 0
+        for out, (down, across) in zip(found, grids, strict=True):
+            roots = np.sqrt(across @ rows[:, :, first : first + len(down)])
+            if recipe.mirrored:
+                roots = (roots[:, :1] + roots[:, 1:, :, ::-1]) / 2
+            out[at] = np.moveaxis(roots[:, 0], 0, 2).reshape(out[at].shape)
+            first += len(down)
+    return found
+
+
+def grid_means(recipe: Recipe) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Weights (cells, positions) of means over cells, down and across, and over windows where there
+    are any."""
+    cells = [cell_means(side, recipe.cells) for side in recipe.positions]
+    windows = [window_means(side) for side in recipe.positions]
+    return [(one[0], one[1]) for one in ((cells, windows) if recipe.full else (cells,))]
+
+
+# A mirrored filter's product with a patch is the filter's with the mirrored patch. So sums of a
+# patch's columns with their mirror images, and differences, meet half a filter each: the sum of the
+# two products is the filter's, and their difference the mirrored one's.
+
+
+def column_shares(recipe: Recipe) -> np.ndarray:
+    """How much of the sum of a column and its mirror image counts: half for the one in the middle."""
+    shares = np.ones((recipe.patch + 1) // 2)
+    shares[recipe.patch // 2 :] = 0.5
+    return shares
+
+
+def fold_filters(recipe: Recipe, filters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Filters (numbers, filters) for both arrays of ``fold_patches``."""
+    square = filters[:, : recipe.filters].reshape(recipe.patch, recipe.patch, recipe.channels, -1)
+    columns = np.moveaxis(square, 0, 2)
+    if not recipe.mirrored:
+        return columns.reshape(-1, recipe.filters), np.empty((0, recipe.filters))
+    shares, turned = column_shares(recipe)[:, None, None, None] / 2, columns[::-1]
+    even = (columns + turned)[: len(shares)] * shares
+    odd = (columns - turned)[: recipe.patch // 2] / 2
+    return even.reshape(-1, recipe.filters), odd.reshape(-1, recipe.filters)
+
+
+def fold_patches(recipe: Recipe, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised patches of an image of bytes: sums (numbers, positions) of their columns with their
+    mirror images, and differences; the columns and nothing where no filter is mirrored."""
+    kind, (high, wide) = image.dtype, recipe.positions
+    planes = np.moveaxis(image, 2, 0)
+    columns = np.stack([planes[:, :, at : at + wide] for at in range(recipe.patch)])
+    shares, both = np.ones(recipe.patch), 1 + recipe.mirrored
     if recipe.mirrored:
-        squares = [
-            part.reshape(-1, side, side, 2, 2, recipe.filters)
-            for part, side in zip(parts, recipe.grids, strict=True)
-        ]
-        parts = [(square[..., 0, :] + square[:, :, ::-1, :, 1]) / 2 for square in squares]
-    return [part.reshape(len(images), -1, 2 * recipe.filters) for part in parts]
+        shares, turned = column_shares(recipe), columns[::-1]
+        many, half = len(shares), recipe.patch // 2
+        columns = np.concatenate([columns[:many] + turned[:many], columns[:half] - turned[:half]])
+    lines = columns.reshape(-1, recipe.height * wide)
+    windows = np.lib.stride_tricks.sliding_window_view(lines, high * wide, axis=1)  # pyright: ignore
+    patches = windows[:, ::wide].reshape(-1, high * wide)
+    each = recipe.channels * recipe.patch
+    weights = np.ones(len(patches), dtype=kind)
+    weights[: len(shares) * each] = np.repeat(shares, each)
+    numbers = kind.type(recipe.patch * each)
+    sums = patches[: len(shares) * each]
+    sums -= weights[: len(sums)] @ sums * (both / numbers)
+    variance = weights @ np.square(patches) / (both * numbers)
+    patches /= np.sqrt(variance + kind.type(FLAT))
+    return sums, patches[len(sums) :]
 
 
 def respond_again(layer: Layer, windows: np.ndarray) -> np.ndarray:
@@ -341,10 +413,7 @@ def make_basis(recipe: Recipe) -> Basis:
     filters = make_filters(recipe, pictures)
     if recipe.mirrored:
         filters = np.concatenate([filters, mirror_filters(recipe, filters)], axis=1)
-    means = [np.kron(*(cell_means(side, recipe.cells) for side in recipe.positions))]
-    if recipe.full:
-        means.append(np.kron(*map(window_means, recipe.positions)))
-    exact = Basis(filters, np.concatenate(means), np.zeros(0), np.zeros((0, 0)))
+    exact = Basis(filters, np.zeros(0), np.zeros((0, 0)))
 
     def in_steps(
         work: Callable[[np.ndarray], np.ndarray], shown: np.ndarray
@@ -383,17 +452,45 @@ def scale_axes(moments: list[np.ndarray], count: int) -> np.ndarray:
     """Axes (count, numbers) of parts by their shares, the largest eigenvalues of each first; each
     divided by its eigenvalue to a power and brought to its part's length."""
     numbers = [len(moment) for moment in moments]
-    places, axes, first = list[np.ndarray](), np.zeros(2 * (sum(numbers),)), 0
-    for moment, share, weight in zip(moments, PARTS, WEIGHTS, strict=False):
+    axes = np.zeros((count, sum(numbers)))
+    blocks = axis_blocks(numbers, count)
+    for (places, inside), moment, share, weight in zip(
+        blocks, moments, PARTS, WEIGHTS, strict=False
+    ):
         values, vectors = principal_axes(moment)
         values = np.maximum(values, values[0] * 1e-9)
         length = np.sqrt((values ** (1 - 2 * POWER))[: round(share * count)].sum())
         scale = weight / length if len(moments) > 1 else 1.0
-        last = first + len(moment)
-        axes[first:last, first:last] = (vectors * values**-POWER * scale).T
-        places.append((np.arange(len(moment)) + 0.5) / share)
-        first = last
-    return axes[np.argsort(np.concatenate(places), kind="stable")[:count]]
+        axes[places, inside] = (vectors * values**-POWER * scale).T[: len(places)]
+    return axes
+
+
+def axis_blocks(numbers: Sequence[int], count: int) -> list[tuple[np.ndarray, slice]]:
+    """Of each part of the responses, given how many they are: its axes among the first ``count``,
+    and its responses, the only ones that count for them."""
+    ends = np.cumsum([0, *numbers])
+    places = [(np.arange(many) + 0.5) / share for many, share in zip(numbers, PARTS, strict=False)]
+    order = np.argsort(np.concatenate(places), kind="stable")[:count]
+    return [
+        (np.flatnonzero((first <= order) & (order < last)), slice(first, last))
+        for first, last in pairwise(ends.tolist())
+    ]
+
+
+def project(recipe: Recipe, axes: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The product of responses (n, responses) less their centre with axes, without their zeros."""
+    blocks = [
+        (places, inside, np.ascontiguousarray(axes[places, inside].T))
+        for places, inside in axis_blocks(recipe.parts, len(axes))
+    ]
+
+    def work(responses: np.ndarray) -> np.ndarray:
+        found = np.empty((len(responses), len(axes)), dtype=responses.dtype)
+        for places, inside, block in blocks:
+            found[:, places] = responses[:, inside] @ block
+        return found
+
+    return work
 
 
 def as_single(basis: Basis) -> Basis:

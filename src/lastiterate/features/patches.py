@@ -26,6 +26,7 @@ from lastiterate.features.patch_responses import (
     Layer,
     Recipe,
     make_basis,
+    project,
     respond,
 )
 from lastiterate.features.record_fields import Field, Grid, Values
@@ -93,11 +94,9 @@ def _announce(recipe: Recipe) -> None:
 
 def read_basis(path: Path, recipe: Recipe) -> Basis | None:
     """The basis in a file, or None where it is not the whole basis of this recipe."""
-    high, wide = recipe.positions
     numbers, both = 2 * recipe.filters, recipe.filters * (1 + recipe.mirrored)
     shapes = {
         "filters": (recipe.patch**2 * recipe.channels, both),
-        "cells": (sum(side**2 for side in recipe.grids), high * wide),
         "centre": (recipe.responses,),
         "axes": (recipe.axes, recipe.responses),
     }
@@ -288,16 +287,16 @@ class Patches(RecordMap):
         images = as_images(images)
         basis = basis_of(recipe)
         axes = basis.axes[: self.axes]
+        along_axes = project(recipe, axes)
         out = np.empty((len(images), len(axes)), dtype=np.float32)
 
         def work(first: int) -> None:
-            given = images[first : first + CHUNK]
-            full = np.zeros((CHUNK, *images.shape[1:]), dtype=np.float32)  # of one size: see below
-            full[: len(given)] = pixels(given)
-            planes = smaller(np.moveaxis(full, 3, 1).reshape(-1, *full.shape[1:3]))
-            small = np.moveaxis(planes.reshape(CHUNK, -1, *planes.shape[1:]), 1, 3)
-            found = respond(recipe, basis, small * np.float32(255))
-            rows = (found - basis.centre) @ axes.T  # a product of one size has the same bits
+            given = pixels(images[first : first + CHUNK]).astype(np.float32, copy=False)
+            planes = smaller(np.moveaxis(given, 3, 1).reshape(-1, *given.shape[1:3]))
+            small = np.moveaxis(planes.reshape(len(given), -1, *planes.shape[1:]), 1, 3)
+            found = np.zeros((CHUNK, recipe.responses), dtype=np.float32)
+            found[: len(given)] = respond(recipe, basis, small * np.float32(255)) - basis.centre
+            rows = along_axes(found)  # a product of one size has the same bits
             norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
             rows = (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
             out[first : first + CHUNK] = rows[: len(given)]

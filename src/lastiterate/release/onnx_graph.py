@@ -503,7 +503,8 @@ def _patches(one: Patches, given: Value, field: Grid) -> Value:
         (products * sign - filtered.THRESHOLD).then("Max", 0.0).reshape(-1, *sizes)
         for sign in (1.0, -1.0)
     ]
-    means = (graph.join(parts) @ basis.cells.T).then("Sqrt")
+    weights = [np.kron(*means) for means in filtered.grid_means(recipe)]
+    means = (graph.join(parts) @ np.concatenate(weights).T).then("Sqrt")
     grids, first = list[Value](), 0
     for side in recipe.grids:
         here = means.columns(first, first + side**2, axis=3)
@@ -513,7 +514,15 @@ def _patches(one: Patches, given: Value, field: Grid) -> Value:
     if basis.layer is not None:
         again = _second_layer(basis.layer, grids[1])
         rows = graph.join([rows, again, _colours(recipe, basis, planes)])
-    rows = (rows - basis.centre) @ basis.axes[: one.axes].T
+    rows, axes = rows - basis.centre, basis.axes[: one.axes]
+    blocks = filtered.axis_blocks(recipe.parts, len(axes))
+    along = [
+        rows.columns(inside.start, inside.stop) @ axes[places, inside].T
+        for places, inside in blocks
+        if len(places)
+    ]
+    order = np.argsort(np.concatenate([places for places, _ in blocks]))
+    rows = graph.join(along).take(order, axis=1)
     exact = rows.to(DOUBLE)
     return (exact / (exact * exact).sum().then("Sqrt")).to(SINGLE)
 
