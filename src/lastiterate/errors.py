@@ -67,6 +67,34 @@ def _unpickled(kind: type[InputError], argument: str, rule: str) -> InputError:
     return kind(argument, rule.removesuffix("."))
 
 
+# Libraries of the full installation that accounting, verifying and reporting do without.
+
+FULL_INSTALLATION = {
+    "cryptography": "cryptography",
+    "jax": "JAX",
+    "jaxlib": "JAX",
+    "matplotlib": "matplotlib",
+    "sklearn": "scikit-learn",
+}
+"""Libraries of ``pip install lastiterate`` by the modules that they install; docs/installation.md
+shows how to leave them out."""
+
+
+def name_missing_library(error: ModuleNotFoundError) -> str | None:
+    """Return the library of the full installation that an import lacks; None for other modules."""
+    return FULL_INSTALLATION.get((error.name or "").partition(".")[0])
+
+
+def refuse_missing_library(library: str) -> InputError:
+    """Return the refusal of what an installation for accounting alone cannot do."""
+    return InputError(
+        library,
+        "is needed for this and is not installed",
+        None,
+        "the full installation has it: pip install lastiterate",
+    )
+
+
 LONGEST = 200
 """Characters of a value that a sentence shows."""
 

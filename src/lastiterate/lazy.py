@@ -90,7 +90,15 @@ def _warn(old: str, new: str, level: int) -> None:
 
 def _of(module: str, name: str) -> Any:
     """A name of a module, or a module of a package."""
-    home = import_module(module)
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError as error:
+        from lastiterate.errors import name_missing_library, refuse_missing_library
+
+        if (library := name_missing_library(error)) is None:
+            raise
+        said = str(refuse_missing_library(library))
+        raise ModuleNotFoundError(said, name=error.name) from None
     if hasattr(home, "__path__") and name not in vars(home):
         return import_module(f"{module}.{name}")
     return getattr(home, name)

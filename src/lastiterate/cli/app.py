@@ -33,7 +33,13 @@ from lastiterate.cli.run_flags import (
     list_penalties,
 )
 from lastiterate.data.decompression import limit_unpacking
-from lastiterate.errors import NAME_UNITS, InputError, NotCertified
+from lastiterate.errors import (
+    NAME_UNITS,
+    InputError,
+    NotCertified,
+    name_missing_library,
+    refuse_missing_library,
+)
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
 # terminal shows.
@@ -368,6 +374,8 @@ def _exit_for_error(error: Exception, given: dict[str, Any], arguments: set[str]
             said = f"{flag_of(error.argument, flags)} {error.rule}"
         case NotCertified():
             said = str(error)
+        case ModuleNotFoundError() if (library := name_missing_library(error)) is not None:
+            said = str(refuse_missing_library(library))
         case _:
             return error
     Terminal(stderr=True).print(

@@ -17,7 +17,7 @@ from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
 from lastiterate.engine.preprocessing import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.predicted_risk import filter_response
-from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (
     PrivateCovariance,

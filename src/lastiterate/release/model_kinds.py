@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, name_missing_library, refuse_missing_library
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.written_certificate import entry_of
@@ -85,25 +85,31 @@ class ModelKind:
         return replace(reader.read(stored, like), exact=exact)
 
     def find_missing_library(self) -> str | None:
-        """The library of this kind of model, where it is not installed."""
+        """Return the library that reading such a model needs, where it is not installed."""
         try:
-            import_module(self.module)
+            import_module(self.reader or self.module)
         except ModuleNotFoundError as error:
-            if error.name not in LATE:
+            library = error.name if error.name in LATE else name_missing_library(error)
+            if library is None:
                 raise
-            return error.name
+            return library
         return None
 
     def load(self) -> ModelBackend:
-        library = self.find_missing_library()
-        if library is not None:
-            raise InputError(
-                "model",
-                f"is a {library} one, and needs that library",
-                None,
-                f"pip install lastiterate[{library}]",
-            )
-        return cast(ModelBackend, import_module(self.module))
+        """Return the module that makes such a model; a missing library is refused."""
+        try:
+            return cast(ModelBackend, import_module(self.module))
+        except ModuleNotFoundError as error:
+            if error.name in LATE:
+                raise InputError(
+                    "model",
+                    f"is a {error.name} one, and needs that library",
+                    None,
+                    f"pip install lastiterate[{error.name}]",
+                ) from None
+            if (library := name_missing_library(error)) is None:
+                raise
+            raise refuse_missing_library(library) from None
 
 
 # One row each. Another package (``LATE`` has the one for PyTorch) adds its row with ``register``

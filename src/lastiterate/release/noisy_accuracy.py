@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from lastiterate.accounting.extra_charges import count_curve
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.roots import smallest_true
 from lastiterate.data import split
-from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.noisy_counts import Count, NoisyCount, NoisyGroups
 from lastiterate.run.run import Run
+
+if TYPE_CHECKING:
+    from lastiterate.engine.random import Key
 
 HELD_OUT = 0.1
 """The part of the records that is split off to count accuracy on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,6 @@ from lastiterate.bayes.posterior_subject import (
 )
 from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.data.schema import Schema
-from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import SelfContainedModel
@@ -30,6 +29,9 @@ from lastiterate.release.score_meaning import Range, Scores, as_json, check_answ
 from lastiterate.release.signatures import SYSTEM, ProvenanceRecord
 from lastiterate.release.training_request import TrainingRequest
 from lastiterate.run.validation import Array, check_kept, positive
+
+if TYPE_CHECKING:
+    from lastiterate.engine.random import Key
 
 GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 """Noise precisions that the plan chooses from, for labels in [-1, 1]."""

@@ -19,9 +19,9 @@ from lastiterate.ledger.quote import Quote, quote_line
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.column_effects import Effect, column_effects
+from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.folder import SIGNATURE
 from lastiterate.release.ledger_charge import hash_of
-from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.loading import verify, verify_folder
 from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
