@@ -71,3 +71,32 @@ def test_every_method_saw_the_same_seeds_and_enough_sets_are_on_the_board():
     for one in found:
         if one["method"] not in ("none", "none-mapped", "best"):
             assert (one["set"], one["epsilon"]) in ours, one
+
+
+def test_maps_of_images_are_compared_by_means_and_deviations_of_five_seeds(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from leaderboard_screen import compare_maps
+
+    fit = {"set": "mnist", "epsilon": 1.0, "accuracy": 0.5}
+    first = [fit | {"method": "patches", "map": "patches", "seed": seed} for seed in (0, 1)]
+    first[1]["accuracy"] = 0.7
+    second = [fit | {"method": "lastiterate", "map": "plain", "seed": seed} for seed in range(10)]
+    second += [
+        {**second[0], "map": "patches", "accuracy": 0.9},
+        {**second[0], "method": "opacus"},
+        {**second[0], "set": "wine"},
+        {**second[0], "epsilon": None},
+    ]
+    for name, rows in (("a", first), ("b", second)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert compare_maps([tmp_path / "a", tmp_path / "b"])[3:] == [
+        "| MNIST | patches |  | 0.6000 ± 0.1414 (2) |  |  |",
+        "| MNIST | pixels |  | 0.5000 ± 0.0000 |  |  |",
+    ]
+    text = (ROOT / "docs" / "leaderboard.md").read_text()
+    (row,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith("| Natural images of 20 classes | patches |")
+    ]
+    assert row.count("±") == 4 and "(" not in row, "five seeds at four budgets"
