@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import lastiterate as li
+from golden import make_public_names
 from lastiterate import lazy
 from lastiterate.run.run import DESCRIPTIONS
 
@@ -104,3 +105,55 @@ def test_a_public_name_means_one_thing():
                 defined.update(target.id for target in node.targets if isinstance(target, ast.Name))
     modules = {name for name in li.__all__ if hasattr(getattr(li, name), "__path__")}
     assert not {name: defined[name] for name in set(li.__all__) - modules if defined[name] > 1}
+
+
+def test_no_public_name_or_signature_changes_unannounced():
+    """The checked-in list is what callers were told; sections of libraries that are absent here are
+    left out."""
+    written = make_public_names.read_sections(make_public_names.FILE.read_text("utf-8"))
+    found = make_public_names.describe_surface()
+    changed = [
+        f"{sign} {line}"
+        for heading in found
+        for sign, one, other in (
+            ("-", written.get(heading, []), found[heading]),
+            ("+", found[heading], written.get(heading, [])),
+        )
+        for line in one
+        if line not in other
+    ]
+    assert not changed, "\n".join(
+        [
+            "Public names or signatures changed:",
+            *changed,
+            "Keep the old name for one minor version (`# renamed:` in the stub, accept_old_names),",
+            "write a fragment in changelog.d, then: python tests/golden/make_public_names.py",
+        ]
+    )
+
+
+def test_the_list_of_names_sees_what_callers_see(monkeypatch):
+    """A default, a parameter, an option and a name that is gone each change a line of it."""
+    before = set(make_public_names.describe_package(""))
+    monkeypatch.setattr(li, "account", lambda run, *, min_evidence=None: None)
+    monkeypatch.setattr(li.Poisson, "__init__", lambda self, rate, size=1: None)
+    lines = set(make_public_names.describe_package(""))
+    assert "lastiterate.account(run, *, min_evidence=None)" in lines - before
+    assert "lastiterate.Poisson(rate, size=1)" in lines
+    monkeypatch.setattr(make_public_names, "list_names", lambda module: ["Run"])
+    assert not [line for line in make_public_names.describe_package("") if "Poisson" in line]
+    commands = "\n".join(make_public_names.describe_commands())
+    assert "lastiterate ledger make: " in commands and " --epsilon " in commands
+
+
+def test_the_page_on_stability_says_it_of_every_package():
+    page = (SOURCE.parents[1] / "docs" / "reference" / "stability.md").read_text("utf-8")
+    rows = {
+        f"lastiterate{package}": promise for package, promise in make_public_names.PACKAGES.items()
+    }
+    for name, promise in rows.items():
+        (said,) = [line for line in page.splitlines() if f"| `{name}` |" in line]
+        assert f"| {promise} |" in said
+    public = {f"lastiterate.{stub.parent.name}" for stub in SOURCE.glob("*/__init__.py*")}
+    private = {name for name in public if f"`{name.removeprefix('lastiterate.')}`" in page}
+    assert public <= {*rows, *private}, "every package is stable, provisional or private"
