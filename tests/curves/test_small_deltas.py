@@ -15,7 +15,7 @@ from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
 from lastiterate.curves.gaussian import Gdp, delta_of_draw
 from lastiterate.curves.poisson_pld import Pld
-from lastiterate.curves.ratio_law import Ratio, chernoff, product
+from lastiterate.curves.ratio_law import Ratio, Tilted, chernoff, product, tilt_product
 
 SAMPLED = [
     Pld(0.1, (1.0,), (100,)),
@@ -101,10 +101,66 @@ def test_moments_bound_the_exact_product():
                     assert sums * (1 - 1e-3) <= moments <= 40 * sums
 
 
+def test_tilted_sums_are_the_exact_product():
+    """Where rounding hides nothing, in both orders, also with a Gaussian mechanism: never below,
+    and a hundredth above at most."""
+    parts = ((one_step(0.1, 1.0, False, 0.01), 30), (one_step(0.1, 2.0, False, 0.01), 50))
+    law, far = product(parts), tilt_product(parts)
+    seen = 0
+    for mu in (0.0, 0.7):
+        for epsilon in np.linspace(0.0, 8.0, 33):
+            for sums, tilted in zip(
+                law.deltas(float(epsilon), mu), far.deltas(float(epsilon), mu), strict=True
+            ):
+                if 1e-9 < sums < 1e-2:
+                    seen += 1
+                    assert sums - 2 * max(law.floors) <= tilted <= sums * 1.0001
+    assert seen > 40
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.8])
+def test_tilted_sums_of_gaussian_steps(mu):
+    """50 steps of losses N(.02, .04) and a Gaussian mechanism: deltas down to 1e-40, in both
+    orders, above the exact ones by what the grid adds to the variance; alone as well."""
+    far = FixedSizeSteps(1.0, (5.0,), (50,), replaced=True).far_law()
+    assert isinstance(far, Tilted)
+    exact = Gdp(math.hypot(math.sqrt(2), mu))
+    for epsilon in (4.0, 8.0, 16.0, 32.0):
+        sure = exact.delta(epsilon)
+        if sure < 1e-40:  # what the factors lose counts in full
+            continue
+        most = sure * math.exp(1e-3 * (1 + epsilon**2 / exact.mu**2))
+        for order, delta in enumerate(far.deltas(epsilon, mu)):
+            assert sure * (1 - 1e-9) <= delta <= most
+            assert sure * (1 - 1e-9) <= far._sum_finite(order, epsilon, mu) <= most
+
+
+@pytest.mark.parametrize(
+    ("rate", "z", "steps", "delta", "most"),
+    [
+        (1e-4, 2.0, 50_000, 1e-9, 0.0592),  # far below 1: by divergences .256
+        (1e-5, 2.0, 500_000, 1e-9, 0.0179),  # .252
+        (1e-6, 1.0, 1_000_000, 1e-10, 0.007),  # .721; one draw may cost more than all the others
+        (0.01, 1.0, 1_000, 1e-12, 3.92),  # 4.354
+        (0.001, 0.8, 10_000, 1e-20, 5.66),  # 6.093
+    ],
+)
+def test_many_steps_of_small_rates(rate, z, steps, delta, most):
+    """dp-accounting's plain sums hide these deltas; the linear loss itself costs half as much."""
+    curve = Pld(rate, (z,), (steps,))
+    assert curve.delta(curve.epsilon(delta)) <= delta
+    assert curve.epsilon(delta) <= most
+    expected = max(1, round(rate * steps))  # draws that a record has, all in batches of their own
+    assert Pld(rate, (z,), (max(1, steps // 4),)).epsilon(delta) <= curve.epsilon(delta)
+    assert curve.epsilon(delta) <= Pld(1.0, (z,), (expected * 8 + 40,)).epsilon(delta)
+
+
 def test_moments_of_gaussian_steps():
     """Steps of all records, each with losses N(1/2 z^2, 1/z^2): moments e^{t (1 + t) / (2 z^2)}."""
     steps, z = 30, 2.0
     far = FixedSizeSteps(1.0, (z,), (steps,), replaced=True).far_law()
+    assert isinstance(far, Tilted)
+    far = far.moments
     t = far.rates
     factor = t * np.log(t) - (1 + t) * np.log1p(t)
     for logs in (far.removed, far.added):
@@ -118,6 +174,23 @@ def test_what_is_lost_counts_in_full():
     assert removed >= 0.5 and added >= 0.75
     certain = Ratio(1.0, 0, np.ones(1), np.zeros(1), 0.0, 1.0)
     assert chernoff(((half, 1), (replace(certain, p=np.full(1, 1e-300)), 2))).deltas(5.0)[0] == 1.0
+
+
+def test_what_tilted_sums_lose_counts_in_full():
+    """What the factors lose, and what is trimmed of them: 1e-19 of two copies beyond all else."""
+    half = Ratio(1.0, 0, np.array([0.25, 0.1]), np.array([0.3, 0.2]), 0.65, 0.5)
+    far = tilt_product(((half, 1),))
+    assert isinstance(far, Tilted)
+    assert far._sum_finite(0, 0.5, 0.0) < 0.5
+    for epsilon in (0.5, 3.0):
+        removed, added = far.deltas(epsilon)
+        assert removed >= 0.5 and added >= 0.65
+    p = np.array([0.1, 0.9 - 1e-19, 1e-19])
+    rare = tilt_product(((Ratio(1.0, -1, p[::-1], p, 0.0, 0.0), 2),))
+    assert isinstance(rare, Tilted) and rare.trimmed is not None
+    for epsilon in (2.5, 20.0):
+        removed, added = rare.trimmed.deltas(epsilon)
+        assert removed >= 1e-19 and added >= 1e-19
 
 
 def test_far_grids_reach_further():

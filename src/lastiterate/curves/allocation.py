@@ -121,7 +121,7 @@ class ComposedFar:
     """Deltas of all passes, with what floating point may have done: ``mass_error`` relative to the
     masses, ``loss_error`` to e^loss."""
 
-    law: Ratio | ratio_law.Chernoff
+    law: Ratio | ratio_law.Tilted | ratio_law.Chernoff
     mass_error: float
     loss_error: float
 
@@ -163,18 +163,24 @@ def compose_passes(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE
 
 
 def compose_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
-    """The same by moments, for deltas that the rounding of sums hides."""
-    parts, *errors = _on_one_grid(laws, COARSE_SHARE)
-    return ComposedFar(ratio_law.chernoff(parts), *errors)
+    """The same for deltas that the rounding of plain sums hides."""
+    parts, *errors = _on_one_grid(laws, COARSE_SHARE, widen=True)
+    return ComposedFar(ratio_law.tilt_product(parts), *errors)
 
 
 def _on_one_grid(
-    laws: tuple[tuple[RatioGrid, int], ...], share: float
+    laws: tuple[tuple[RatioGrid, int], ...], share: float, *, widen: bool = False
 ) -> tuple[ratio_law.Parts, float, float]:
-    """The ratios on one grid of losses, and the errors of masses and of losses of all of them."""
+    """The ratios on one grid of losses, and the errors of masses and of losses of all of them.
+
+    ``widen``: a coarser grid where this one would have more than ``MOST`` points.
+    """
     spreads = [(law.variances(), n) for law, n in laws]
     variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))
     grid = math.sqrt(variance / sum(n for _, n in laws)) / share
+    if widen:
+        widest = max(math.log(law.value[-1] / law.value[law.value > 0][0]) for law, _ in laws)
+        grid = max(grid, widest / MOST * (1 + 1e-9))
     parts = tuple((on_losses(law, grid), n) for law, n in laws)
     last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
     mass_error = sum(

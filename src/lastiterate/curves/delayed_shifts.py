@@ -15,7 +15,7 @@ from lastiterate.curves.curve import UP
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, mean_of_two
-from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
+from lastiterate.curves.ratio_law import Chernoff, Ratio, Tilted, compose_ratios, tilt_product
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array, check_interval
 
@@ -248,7 +248,7 @@ class DelayedShifts(DominatingPair):
         except (ValueError, OverflowError):
             return None
 
-    def far_law(self) -> Chernoff:
+    def far_law(self) -> Tilted | Chernoff:
         _, pairs = hidden(self)
         profiles: list[tuple[Profile, int]] = []
         for w, n in pairs:
@@ -258,7 +258,7 @@ class DelayedShifts(DominatingPair):
             profiles.append(
                 (mixture_profile(chances, shifts, FAR_TAIL, FEW_POINTS, reach, wrong_chances(w)), n)
             )
-        return chernoff(_on_nodes(profiles, COARSE))
+        return tilt_product(_on_nodes(profiles, COARSE))
 
 
 def _on_nodes(

@@ -15,7 +15,7 @@ from lastiterate.curves.curve import (
 )
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gaussian import Gdp, delta_of_draw, gdp_delta, known_steps
-from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
+from lastiterate.curves.ratio_law import Chernoff, Ratio, Tilted, compose_ratios, tilt_product
 from lastiterate.curves.renyi import check_sampled, divergence_of
 from lastiterate.run.validation import Array
 
@@ -74,8 +74,8 @@ class FixedSizeSteps(DominatingPair):
         except (ValueError, OverflowError):
             return None
 
-    def far_law(self) -> Chernoff:
-        return chernoff(self._parts(COARSE))
+    def far_law(self) -> Tilted | Chernoff:
+        return tilt_product(self._parts(COARSE))
 
     def _parts(self, resolution: int) -> tuple[tuple[Ratio, int], ...]:
         """The pairs of single steps, and how many are alike."""

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from lastiterate.curves import subsampled
+from lastiterate.curves import allocation, subsampled
 from lastiterate.curves.curve import (
     LEAST_DELTA,
     UP,
@@ -20,9 +20,11 @@ from lastiterate.curves.curve import (
     check_delta,
     check_epsilon,
     confirm_epsilon,
+    search_epsilon,
 )
-from lastiterate.curves.dominating_pair import NEAR_FLOOR, WithGaussian
+from lastiterate.curves.dominating_pair import WithGaussian
 from lastiterate.curves.gaussian import Gdp, known_steps
+from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, first_nodes, lognormal
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, renyi_sum
 from lastiterate.run.validation import Array
 
@@ -31,6 +33,10 @@ LEAST, LONGEST = 1e-2, 10**7
 ``LONGEST`` steps (rounding that adds up to 2e-6) get no statement."""
 FINE_LEVELS, COARSE_LEVELS = 64, 8
 """Different noise multipliers that are distinguished."""
+NODES, COARSE_NODES = 2000, 400
+"""Nodes of one step's likelihood ratio, for small deltas."""
+NEAR_FLOOR = 100.0
+"""Deltas below so many allowances for rounding are looked for by tilted sums as well."""
 
 
 @final
@@ -92,11 +98,18 @@ class Pld(WithGaussian):
             return removed, added
         # all are upper ends and fall, and a delta near the allowance stays there: what is returned
         # falls too
-        far = self.far.delta(epsilon)
+        far = self._small_deltas(epsilon)
         removed, added = (
-            min(x, far) if x <= NEAR_FLOOR * rounding else x for x in (removed, added)
+            min(x, small) if x <= NEAR_FLOOR * rounding else x
+            for x, small in zip((removed, added), far, strict=True)
         )
         return removed, added
+
+    def _small_deltas(self, epsilon: float) -> tuple[float, float]:
+        """Return upper ends in both orders that hold no rounding of plain sums."""
+        far, law = self.far.delta(epsilon), _far_law(replace(self, mu=0.0))
+        removed, added = (1.0, 1.0) if law is None else law.deltas(epsilon, self.mu * UP)
+        return min(removed, far), min(added, far)
 
     def profile(self, epsilons: Array) -> Array:
         pld, rounding = self._losses()
@@ -105,9 +118,9 @@ class Pld(WithGaussian):
         values = subsampled.profile(pld, epsilons) * UP + rounding
         values = np.where(values >= 0, np.minimum(values, 1.0), 1.0)
         near = values <= NEAR_FLOOR * rounding
-        if (rows := near.any(axis=1)).any():
-            far = np.where(near[rows], self.far.profile(epsilons[rows]), 1.0)
-            values[rows] = np.minimum(values[rows], far)
+        for row in np.flatnonzero(near.any(axis=1)):
+            far = np.where(near[row], self._small_deltas(float(epsilons[row])), 1.0)
+            values[row] = np.minimum(values[row], far)
         return values
 
     def log_profile(self, epsilons: Array) -> Array:
@@ -124,7 +137,7 @@ class Pld(WithGaussian):
         return _confirm_estimate(self, delta)
 
     def near_floor(self, delta: float) -> bool:
-        """Whether the allowance for rounding is a tenth of ``delta``, or more."""
+        """Whether the allowance for rounding is a hundredth of ``delta``, or more."""
         return delta <= NEAR_FLOOR * self._losses()[1]
 
     def guess(self, delta: float) -> float:
@@ -171,17 +184,42 @@ class Pld(WithGaussian):
 def _confirm_estimate(curve: Pld, delta: float) -> float:
     """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms.
 
-    Near the allowance for rounding the guess is far too large, and is not asked for; below it only
-    ``far`` counts.
+    Near the allowance for rounding the guess is far too large: there tilted sums make it.
     """
     if curve.near_floor(delta):
-        guess = curve.far.epsilon(delta) if curve.near_floor(NEAR_FLOOR * delta) else math.inf
-        return (
-            guess
-            if not math.isinf(guess) and curve.delta(guess) <= delta
-            else confirm_epsilon(curve, delta)
-        )
-    guess = curve.guess(delta)
+        guess, law = curve.far.epsilon(delta), _far_law(replace(curve, mu=0.0))
+        if law is not None:
+            found = search_epsilon(lambda e: max(law.deltas(e, curve.mu * UP)), delta)
+            guess = min(guess, found)
+    else:
+        guess = curve.guess(delta)
     if not math.isinf(guess) and curve.delta(guess) <= delta:
         return guess
     return confirm_epsilon(curve, delta)
+
+
+@lru_cache(maxsize=16)
+def _far_law(curve: Pld) -> allocation.ComposedFar | None:
+    """The likelihood ratios of all steps without a Gaussian mechanism, for small deltas; ``None``
+    where there are no numbers."""
+    levels = subsampled.merge_levels(
+        tuple(zip(curve.multipliers, curve.counts, strict=True)),
+        COARSE_LEVELS if curve.coarse else FINE_LEVELS,
+    )
+    if not all(allocation.LEAST <= z <= allocation.LARGEST for z, _ in levels):
+        return None
+    nodes = COARSE_NODES if curve.coarse else NODES
+    try:
+        return allocation.compose_far(
+            tuple((_step_ratio(z, curve.rate, nodes), count) for z, count in levels)
+        )
+    except ValueError:  # too many nodes
+        return None
+
+
+@lru_cache(maxsize=128)
+def _step_ratio(multiplier: float, rate: float, nodes: int) -> RatioGrid:
+    """The likelihood ratio of one step: 1 - q + q e^{a Z - a^2/2}; noise is rounded down."""
+    a = 1 / (multiplier * (1 - 1e-12))
+    at = first_nodes(a, max(1, round(1 / rate)), nodes, far=True)
+    return lognormal(a, at, FAR_TRIMMED).mix(rate)
