@@ -92,3 +92,19 @@ def memory() -> float:
         return min(whole, float(Path("/sys/fs/cgroup/memory.max").read_text()))
     except (OSError, ValueError):  # "max", or no such file
         return whole
+
+
+def free_memory() -> float:
+    """Bytes of memory that this machine, or its container, could still give; infinity where it
+    does not say."""
+    try:
+        stated = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
+        free = 1024 * float(stated)
+    except (OSError, ValueError, IndexError):
+        free = memory()
+    try:  # what a container may use of it
+        inside = Path("/sys/fs/cgroup")
+        most = float((inside / "memory.max").read_text())
+        return min(free, most - float((inside / "memory.current").read_text()))
+    except (OSError, ValueError):  # "max", or no such file
+        return free

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
+from lastiterate.data import record_source
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -291,8 +292,8 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     [
         (trainer.Trainer, "fit_arranged"),
         (linear_model, "execute"),
-        (data_file, "encode"),
-        (data_file, "read_table"),
+        (record_source, "encode_tables"),
+        (data_file, "open_table"),
         (folder, "write"),
     ],
 )

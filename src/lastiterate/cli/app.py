@@ -79,6 +79,7 @@ VALUES = {
     "header=True": "--header yes",
     "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
+    "memory=BYTES": "--memory BYTES",
     "lastiterate.allow_plugins()": "--allow-plugins",
 } | {
     f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"

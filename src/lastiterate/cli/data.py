@@ -255,19 +255,18 @@ def check_command(asked: ReadFile) -> None:
     Exit code 1 if the file does not fit its schema, 2 if it cannot be opened.
     """
     from lastiterate.cli.tables import describe_protection
-    from lastiterate.data import Table, check_readable
+    from lastiterate.data import check_readable
     from lastiterate.release import data_file
     from lastiterate.release.file_training import ABOUT_DATA, find_reading_faults
     from lastiterate.release.units import find_id_column
 
     schema, units = asked.read_schema(), asked.units()
-    stream = asked.stream or data_file.too_large(asked.data) is not None
+    stream = asked.stream or data_file.is_array_too_large(asked.data, data_file.MemoryBound())
     if schema is not None:
         check_readable(asked.data, schema)  # a file that is not there does not fail to fit
-    used = None
+    file = None
     try:
         file = data_file.open_file(asked.data, schema, units=units, stream=stream)
-        used = file.table
         faults = find_reading_faults(file, asked.model)
     except InputError as error:
         if not error.argument.startswith(ABOUT_DATA):
@@ -285,9 +284,10 @@ def check_command(asked: ReadFile) -> None:
         console.print(f"- {fault}", highlight=False, markup=False, soft_wrap=True)
     if faults:
         console.print("Record 1 is the first one, under the header of a table.", highlight=False)
-    if units is not None and isinstance(used, Table) and used.kept is not None:
+    kept = None if file is None else file.records.kept
+    if units is not None and kept is not None:
         console.print(
-            f"{len(used)} of {len(used.kept)} rows are used: the first {units.rows} of each "
+            f"{kept.sum()} of {len(kept)} rows are used: the first {units.rows} of each "
             f"{units.column}.",
             highlight=False,
             markup=False,

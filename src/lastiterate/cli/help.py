@@ -56,6 +56,7 @@ TRAINING = {
     "Long runs": (
         "time_budget",
         "stream",
+        "memory",
         "scratch",
         "checkpoint",
         "checkpoint_every",

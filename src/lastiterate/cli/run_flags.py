@@ -114,6 +114,19 @@ def class_weight(text: str | None) -> dict[str, float] | None:
     return {label.strip(): parse_number("--class-weight", weight) for label, _, weight in parts}
 
 
+BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20}
+BYTES |= {"GiB": 2**30, "TiB": 2**40, "B": 1, "": 1}
+
+
+def parse_bytes(flag: str, text: str) -> int:
+    """Return a number of bytes, such as ``1GB`` or ``1.5 GiB``."""
+    digits = text.rstrip("BGKMTik ")
+    unit = BYTES.get(text[len(digits) :].strip())
+    if unit is None:
+        raise InputError(flag, "must be a number of bytes", text, "such as 1GB or 1500MB")
+    return int(parse_number(flag, digits) * unit)
+
+
 def parse_integer(flag: str, text: str) -> int:
     """Return an integer; 1e6 is one."""
     value = parse_number(flag, text, "an integer")

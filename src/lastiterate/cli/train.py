@@ -24,6 +24,7 @@ from lastiterate.cli.app import (
     console,
     list_on_request,
     reports_errors,
+    translate_to_flags,
 )
 from lastiterate.cli.flag_bundles import (
     FromFile,
@@ -224,6 +225,12 @@ class Training(ReadFile, FromFile):
             help="a folder for the encrypted temporary files of --stream",
         ),
     ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", help="bytes that it may take: 1GB; default: a quarter of the free ones"
+        ),
+    ] = None
     devices: Annotated[int, typer.Option("--devices", help="devices that share every batch")] = 1
     report_accuracy: Annotated[
         float | None,
@@ -290,6 +297,7 @@ class Training(ReadFile, FromFile):
             exact=self.secure_noise,
             stream=self.stream,
             scratch=self.scratch,
+            memory=None if self.memory is None else flags.parse_bytes("--memory", self.memory),
             devices=self.devices,
             report_accuracy=self.report_accuracy,
             calibrated=self.calibrated,
@@ -303,7 +311,7 @@ class Training(ReadFile, FromFile):
 @bundle_flags
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
-    from lastiterate.release import data_file, file_training
+    from lastiterate.release import file_training
     from lastiterate.release.training import steps_bar
 
     order = asked.order()
@@ -315,14 +323,15 @@ def train_command(asked: Training) -> None:
         place=where,
         earlier=earlier,
     )
-    why = None if order.stream else data_file.too_large(order.data)
-    if why is not None:
-        order = replace(order, stream=True)
-        Terminal(stderr=True).print(
-            f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True
+    shown = Terminal(stderr=True)
+
+    def say(text: str) -> None:
+        shown.print(translate_to_flags(text, ["memory"]), highlight=False, soft_wrap=True)
+
+    with charging, steps_bar("training", shown) as tick:
+        result = file_training.fit_file(
+            replace(order, progress=tick, notice=say, charging=charging)
         )
-    with charging, steps_bar("training", Terminal(stderr=True)) as tick:
-        result = file_training.fit_file(replace(order, progress=tick, charging=charging))
     if result.scores is not None:
         tested_on = asked.test or "a bundled public test set"
         said.setdefault("accuracy", result.scores.describe(tested_on))

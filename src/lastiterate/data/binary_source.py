@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data.file_stream import FileSnapshot, Stream
+from lastiterate.data.file_stream import FileSnapshot, Stream, Wanted
 from lastiterate.data.numpy_files import (
     BYTES,
     MappedArray,
@@ -79,7 +79,7 @@ class ArrayFile(Stream):
             shape=self.shape,
         )
 
-    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+    def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         for at, (features, labels) in zip(
             range(first, len(self), most), self.arrays(most, first), strict=True
         ):

@@ -12,11 +12,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,10 +42,9 @@ from lastiterate.data.readers import (
     find_format,
     header_rule,
     read_table,
-    unreadable,
 )
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, CodedCells, Table
+from lastiterate.data.table import Cells, CodedCells, Table, explain_read_errors
 from lastiterate.errors import InputError
 
 BLOCK = 2**22
@@ -52,6 +52,8 @@ BLOCK = 2**22
 RECORDS = 2**15
 """Records of a Parquet file that are held at once."""
 JSON = "jsonl"
+Records = TypeVar("Records", Table, range)
+"""Records of a block, or as many numbers."""
 
 
 def read_blocks(
@@ -71,7 +73,7 @@ def read_blocks(
     wanted = {column.name for column in schema.columns if column.fields} | set(copied)
     numbers = schema.numbers & wanted
     written = numbers - set(copied) if schema.decimal == "." else frozenset[str]()
-    try:
+    with explain_read_errors(path):
         if (is_json_lines(path) and path.is_file()) or (path == STANDARD_INPUT and form == JSON):
             check_has_names(schema, path)
             with open_text(path) as raw:
@@ -80,20 +82,13 @@ def read_blocks(
             return
         kind = find_format(path)
         if kind.read is read_csv:
-            with open_text(path) as raw:
-                table = _CsvTable(_Blocks(raw), path, header_rule(schema, header))
+            with open_csv(path, header_rule(schema, header)) as table:
                 yield from table.read(wanted, written)
         elif kind.read is parquet.read_parquet:
             check_has_names(schema, path)
             yield from parquet.read_blocks(path, RECORDS, numbers, schema.unread, wanted)
         else:
             yield read_table(path, schema, header)
-    except MemoryError:
-        raise InputError(
-            "data file", "must fit into memory", path.name, "its header may be damaged"
-        ) from None
-    except OSError as error:
-        raise unreadable(path, error) from None
 
 
 class _Blocks:
@@ -149,8 +144,18 @@ class _Text:
         return self._text.read().encode() or self._blocks.read()
 
 
-class _CsvTable:
-    """A table of text that is read block by block."""
+@contextmanager
+def open_csv(path: Path, rule: HeaderRule) -> Generator[CsvBlocks]:
+    """A CSV file of which the header is read; ``rule``: what is known about its first row."""
+    with open_text(path) as raw:
+        yield CsvBlocks(_Blocks(raw), path, rule)
+
+
+class CsvBlocks:
+    """A table of text that is read block by block, once.
+
+    ``names``: of its columns.
+    """
 
     def __init__(self, blocks: _Blocks, path: Path, rule: HeaderRule) -> None:
         self._blocks, self._text, self._path = blocks, _Text(blocks), path
@@ -159,30 +164,49 @@ class _CsvTable:
         rows = rows_of_lines(lines, begun, self._separator)
         first = next(rows, list[str]())
         near = list(islice(rows, NEAR))
-        self._names, named = rule.read(first, near, path)
-        self._records = WholeRecords(len(self._names))
+        self.names, named = rule.read(first, near, path)
+        self._records = WholeRecords(len(self.names))
         self._head = [*([first] if first and not named else []), *near]
         self._odd = set[str]()
         """Columns of numbers with cells that Arrow does not read as numbers."""
 
     def read(self, wanted: Collection[str], numbers: Collection[str]) -> Iterator[Table]:
         """Tables of the ``wanted`` columns; ``numbers``: those that may come as float64."""
+        return self._read_blocks(
+            lambda block, at: self._parse(block, wanted, numbers, at),
+            lambda rows, at: self._make_table(rows, wanted, at),
+        )
+
+    def count(self) -> int:
+        """How many records there are. Errors: those of ``read``, of which none follows from what a
+        cell holds."""
+        counted = self._read_blocks(
+            lambda block, _: self._count(block), lambda rows, _: range(len(rows))
+        )
+        return sum(map(len, counted))
+
+    def _read_blocks(
+        self,
+        parse: Callable[[bytes, int], Records | None],
+        make: Callable[[list[list[str]], int], Records],
+    ) -> Iterator[Records]:
+        """What ``parse`` makes of every block and the number of records before it, or else
+        ``make`` of its rows."""
         at = 0
-        table = self._make_table(list(self._records.check(self._head)), wanted, at)
+        part = make(list(self._records.check(self._head)), at)
         block = self._text.take_rest()
         while True:
-            if len(table):
-                yield table
-            at += len(table)
+            if len(part):
+                yield part
+            at += len(part)
             if not block:
                 break
-            parsed = None if self._records.empty else self._parse(block, wanted, numbers, at)
+            parsed = None if self._records.empty else parse(block, at)
             if parsed is None:
-                rows = list(self._records.check(self._read_rows(block)))
-                table = self._make_table(rows, wanted, at)
+                part = make(list(self._records.check(self._read_rows(block))), at)
             else:
                 self._records.number += len(parsed)
-                table = parsed
+                part = parsed
             block = self._blocks.read()
         if not at:
             raise InputError(
@@ -190,13 +214,13 @@ class _CsvTable:
             )
 
     def _make_table(self, rows: list[list[str]], wanted: Collection[str], at: int) -> Table:
-        columns = zip(*rows, strict=True) if rows else [()] * len(self._names)
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.names)
         cells: dict[str, Cells] = {
             name: [cell.strip() for cell in column]
-            for name, column in zip(self._names, columns, strict=True)
+            for name, column in zip(self.names, columns, strict=True)
             if name in wanted
         }
-        return Table(self._names, cells, first=at)
+        return Table(self.names, cells, first=at)
 
     def _read_rows(self, block: bytes) -> Iterator[list[str]]:
         """The rows that begin in a block, by Python's reader."""
@@ -212,12 +236,8 @@ class _CsvTable:
         self, block: bytes, wanted: Collection[str], numbers: Collection[str], at: int
     ) -> Table | None:
         """The table of a block by Arrow; ``None`` where it may read other cells than Python does."""
-        names = [name for name in self._names if name in wanted]
-        if not names or not SMALL <= len(block) <= limits.CELL or not self._is_plain(block):
-            return None
-        try:
-            import pyarrow.csv  # noqa: F401
-        except ImportError:
+        names = [name for name in self.names if name in wanted]
+        if not names or not self._is_plain(block):
             return None
         given = [name for name in names if name in numbers and name not in self._odd]
         read = self._read_columns(block, names, given)
@@ -233,11 +253,20 @@ class _CsvTable:
         if odd:
             self._odd.update(odd)
             return self._parse(block, wanted, numbers, at)
-        return Table(self._names, {k: v for k, v in cells.items() if v is not None}, first=at)
+        return Table(self.names, {k: v for k, v in cells.items() if v is not None}, first=at)
+
+    def _count(self, block: bytes) -> range | None:
+        """A range as long as the records of a block; ``None`` as in ``_parse``."""
+        if not self._is_plain(block):
+            return None
+        read = self._read_columns(block, [self.names[0]], [], text="binary")
+        return None if read is None else range(len(read))
 
     def _is_plain(self, block: bytes) -> bool:
-        """Whether the cells of a block follow from its separators and ends of lines alone, or from
-        quotation marks that each begin or end a whole cell."""
+        """Whether Arrow reads the cells of a block as Python does: they follow from its separators
+        and ends of lines alone, or from quotation marks that each begin or end a whole cell."""
+        if not SMALL <= len(block) <= limits.CELL or not _has_arrow():
+            return False
         block.decode()  # refuses what is no UTF-8
         odd_ends = b"\r" in block and block.count(b"\r") != block.count(b"\r\n")
         empty = block.startswith((b"\n", b"\r\n")) or b"\n\n" in block or b"\n\r\n" in block
@@ -254,18 +283,20 @@ class _CsvTable:
             and bool(np.isin(letters[marks[1::2] + 1], ends).all())
         )
 
-    def _read_columns(self, block: bytes, names: list[str], numbers: list[str]) -> Any:
+    def _read_columns(
+        self, block: bytes, names: list[str], numbers: list[str], text: Any = None
+    ) -> Any:
         """Columns of a block; ``None`` where one of the ``numbers`` has another cell, or a record
-        another number of cells."""
+        another number of cells. ``text``: the type of Arrow of the others."""
         import pyarrow
         from pyarrow import csv as arrow
 
-        text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        text = text or pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
         kinds = {name: pyarrow.float64() if name in numbers else text for name in names}
         try:
             return arrow.read_csv(
                 pyarrow.BufferReader(block),
-                arrow.ReadOptions(column_names=list(self._names), block_size=len(block) + 1),
+                arrow.ReadOptions(column_names=list(self.names), block_size=len(block) + 1),
                 arrow.ParseOptions(
                     delimiter=self._separator,
                     quote_char='"' if b'"' in block else False,
@@ -277,6 +308,15 @@ class _CsvTable:
             )
         except pyarrow.ArrowException:
             return None
+
+
+def _has_arrow() -> bool:
+    """Whether pyarrow reads CSV here."""
+    try:
+        import pyarrow.csv  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -195,6 +196,19 @@ def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
             return (list(_convert(_texts(cells), _plain_text, first)),)
         case Id() | Ignore():
             return ()
+
+
+def refuse_in_turn(column: Column) -> list[Column]:
+    """The column as it refuses cells for its first reason alone, for the first two, and for all:
+    ``values_of`` looks at all cells for one reason after the other."""
+    match column:
+        case Numeric() | Date():
+            within = replace(column, outside="clip")
+            return [replace(within, missing=INDICATOR), within, column]
+        case Category():
+            return [replace(column, outside="zero"), column]
+        case _:
+            return [column]
 
 
 def _texts(cells: Cells) -> list[str] | CodedCells:

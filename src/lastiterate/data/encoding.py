@@ -4,7 +4,9 @@ indices."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -15,12 +17,14 @@ from lastiterate.data.cell_values import (
     numbers,
     plain_cells,
     read_numbers,
+    refuse_in_turn,
     values_of,
 )
 from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import (
     Cells,
+    CodedCells,
     Table,
     canonical_text,
     check_header,
@@ -156,7 +160,7 @@ def encode(table: Table, schema: object) -> tuple[np.ndarray, np.ndarray]:
     _check_table(table)
     try:
         features = encode_features(table, schema)
-        return features, _target(_answers(table, schema), schema, table.first)
+        return features, _table_target(table, schema)
     except InputError as error:
         raise _number_in_file(error, table) from None
 
@@ -164,21 +168,81 @@ def encode(table: Table, schema: object) -> tuple[np.ndarray, np.ndarray]:
 def encode_public(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """Features and target of records to score on, which are public: class indices, or for regression
     the table's own numbers (n,) float64, which may lie outside the public range."""
-    features, target = encode(table, schema)
+    features, _ = encode(table, schema)
+    return features, _public_target(table, schema)
+
+
+def _table_target(table: Table, schema: Schema) -> np.ndarray:
+    return _target(_answers(table, schema), schema, table.first)
+
+
+def _public_target(table: Table, schema: Schema) -> np.ndarray:
     if schema.target_range is None:
-        return features, target
+        return _table_target(table, schema)
     column, cells = _target_cells(_answers(table, schema), schema, table.first)
-    return features, read_numbers(column, cells, table.first)
+    return read_numbers(column, cells, table.first)
+
+
+def encode_tables(
+    tables: Iterable[Table], schema: Schema, count: int, *, public: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """``encode`` of the ``count`` records of tables of cells that lie one behind the other; or,
+    where they are ``public``, ``encode_public``.
+
+    **Guarantee:** rows are those of one whole table, to the last bit, and so is what is refused:
+    maps get the same records at once, and of several faults the one that ``encode`` names is told.
+    """
+    every = iter(tables)
+    features, target = np.empty((0, 0), np.float32), np.empty(0)
+    form, held, done, read = None, list[Values](), 0, 0
+    for table in every:
+        try:
+            form = form_of(table, schema)
+            values = [
+                part
+                for column in schema.columns
+                if column.fields
+                for part in _column_values(table, schema, column)
+            ]
+            answers = (_public_target if public else _table_target)(table, schema)
+        except InputError as error:
+            faults = find_faults(chain([table], every), schema)
+            raise (faults[0] if faults else error) from None
+        if read == 0:
+            features = np.empty((count, form.width), np.float32)
+            target = np.empty(count, answers.dtype)
+        read += len(table)
+        if read > count:
+            break
+        target[read - len(table) : read] = answers
+        held = [_join_values(*pair) for pair in zip(held, values, strict=True)] if held else values
+        whole = read - done if read == count else (read - done) // SLICE * SLICE
+        features[done : done + whole] = form.rows([part[:whole] for part in held])
+        done, held = done + whole, [part[whole:] for part in held]
+    if read != count:
+        raise InputError(
+            "data file",
+            f"must hold the {count} records that were counted",
+            "more" if read > count else read,
+            "nothing may change it while it is read",
+        )
+    return features, target
+
+
+def _join_values(one: Values, other: Values) -> Values:
+    if isinstance(one, list) and isinstance(other, list):
+        return [*one, *other]
+    return np.concatenate((np.asarray(one), np.asarray(other)))
 
 
 def _number_in_file(error: InputError, table: Table) -> InputError:
     """The same error with the record's number in the file, also where rows before it were left out."""
     if table.kept is None:
         return error
-    of = np.flatnonzero(table.kept) + 1
+    of = np.flatnonzero(table.kept) + 1 + table.first
     rule = re.sub(  # the last one: names of classes stand in front of it
         r"(.* in record )([0-9]+)(?=;)",
-        lambda found: f"{found[1]}{of[int(found[2]) - 1]}",
+        lambda found: f"{found[1]}{of[int(found[2]) - 1 - table.first]}",
         error.rule,
         count=1,
         flags=re.DOTALL,
@@ -186,28 +250,67 @@ def _number_in_file(error: InputError, table: Table) -> InputError:
     return InputError(error.argument, rule.removesuffix("."))
 
 
-def find_faults(table: Table, schema: Schema) -> list[InputError]:
-    """The first refusal of each column and of the target; none where ``encode`` takes the table."""
-    try:
-        encode(table, schema)
-    except InputError as error:
-        first = error
-    else:
-        return []
-    parts = [
-        partial(_column_values, table, schema, column)
-        for column in schema.columns
-        if table.cells is not None and column.name in table.cells and column.fields
-    ] or [partial(encode_features, table, schema)]
-    found: list[InputError] = []
-    for read in (*parts, lambda: _target(_answers(table, schema), schema, table.first)):
+def find_faults(tables: Iterable[Table], schema: Schema) -> list[InputError]:
+    """The first refusal of each column and of the target in tables that lie one behind the other;
+    none where ``encode`` takes them all.
+
+    A column that is refused for several reasons is refused for the one that ``encode`` names, which
+    looks at a whole column for one reason after the other.
+    """
+    found = dict[tuple[int, int], InputError]()
+    for table in tables:
         try:
-            read()
+            encode(table, schema)
+            continue
         except InputError as error:
-            found.append(_number_in_file(error, table))
-    if first.argument not in (error.argument for error in found):
-        found.insert(0, first)
-    return found
+            first = error
+        for place, checks in enumerate(_checks_of(table, schema)):
+            for stage, check in enumerate(checks):
+                if (place, stage) in found:
+                    continue
+                try:
+                    check()
+                except InputError as error:
+                    found[place, stage] = _number_in_file(error, table)
+                    break
+        if first.argument not in (one.argument for one in found.values()):
+            found.setdefault((-1, 0), first)
+    told = dict[int, InputError]()
+    for place, stage in sorted(found):
+        told.setdefault(place, found[place, stage])
+    return list(told.values())
+
+
+def _checks_of(table: Table, schema: Schema) -> list[list[Callable[[], object]]]:
+    """What refuses cells of every column and of the target, each for one more reason than the
+    check before it."""
+    if table.cells is None:
+        return [
+            [partial(encode_features, table, schema)],
+            [partial(_table_target, table, schema)],
+        ]
+    checks = list[list[Callable[[], object]]]()
+    for column in schema.columns:
+        if column.name in table.cells and column.fields:
+            cells = table.cells[column.name]
+            checks.append(
+                [
+                    partial(_plain, schema, column, cells, table.first),
+                    *(
+                        partial(_column_values, table, schema, one)
+                        for one in refuse_in_turn(column)
+                    ),
+                ]
+            )
+    if not schema.regression:
+        return [*checks, [partial(_table_target, table, schema)]]
+
+    def check_target(turn: int | None) -> None:
+        column, cells = _target_cells(_answers(table, schema), schema, table.first)
+        if turn is not None:
+            values_of(refuse_in_turn(column)[turn], cells, table.first)
+
+    return [*checks, [partial(check_target, turn) for turn in (None, 0, 1, 2)]]
 
 
 def check_stated(table: Table, schema: Schema) -> None:
@@ -299,7 +402,11 @@ def _target_cells(answers: Cells, schema: Schema, first: int) -> tuple[Numeric, 
     column = Numeric(schema.target, *schema.target_range)
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
         return column, to_doubles(answers)
-    texts = [x if isinstance(x, str) else str(x) for x in answers]
+    texts = (
+        answers
+        if isinstance(answers, CodedCells)
+        else [x if isinstance(x, str) else str(x) for x in answers]
+    )
     return column, _plain(schema, column, texts, first)
 
 
@@ -312,6 +419,8 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     ):  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
         indices = place.of(map(label_text, labels)).astype(np.int32)[which]
+    elif isinstance(answers, CodedCells):
+        indices = place.of(map(label_text, answers.texts)).astype(np.int32)[answers.codes]
     else:
         indices = place.of(map(label_text, answers)).astype(np.int32)
     if (indices < 0).any():

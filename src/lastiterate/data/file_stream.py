@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +18,14 @@ from lastiterate.data.parquet import (
     read_stated_types,
     same_columns,
 )
-from lastiterate.data.table import FormatFacts, Table, column_names
+from lastiterate.data.table import (
+    Cells,
+    CodedCells,
+    FormatFacts,
+    Table,
+    column_names,
+    explain_read_errors,
+)
 from lastiterate.errors import InputError
 
 # What every kind of file gives when it is read piece by piece, and what notices that it changed
@@ -26,6 +33,8 @@ from lastiterate.errors import InputError
 
 PIECE = 2**20
 """Bytes of a file that are digested at once."""
+TEXTS = 2**16
+"""Records of which a column of text is read at once."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,34 @@ def _state(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Columns of a table that are read; ``numbers``: those that may come as float64. ``point``:
+    whether a text of a number has a decimal point."""
+
+    names: frozenset[str]
+    numbers: frozenset[str] = frozenset()
+    point: bool = True
+
+
+def _number_texts(cells: Cells, texts: dict[str, int]) -> np.ndarray:
+    """The positions of cells in a list of texts, which grows by those that are new; (n,) int32."""
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    if not isinstance(cells, CodedCells):
+        return np.array([number(str(cell)) for cell in cells], np.int32)
+    numbers = cells.convert(lambda text, _: number(text), 0)  # -1: a text that no cell has
+    return np.array([-1 if one is None else one for one in numbers], np.int32)[cells.codes]
+
+
 class Stream(ABC):
     """A file (or a folder of parts) that is read piece by piece.
 
     ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files.
     ``names``: of its columns. ``shape``: of one record of an array; ``None`` for a table.
+    ``kept``: as in ``Table``.
     """
 
     dear: ClassVar[bool]
@@ -87,27 +119,37 @@ class Stream(ABC):
     names: tuple[str, ...]
     shape: tuple[int, ...] | None = None
     facts: FormatFacts | None = None
+    kept: np.ndarray | None = None
 
     @abstractmethod
     def __len__(self) -> int:
         """Records; a public number."""
 
     @abstractmethod
-    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+    def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         """As ``tables``, without looking whether the files changed."""
 
-    def tables(
-        self, most: int, first: int = 0, numbers: frozenset[str] = frozenset()
-    ) -> Iterator[Table]:
-        """Records from number ``first`` on, 1 .. ``most`` at a time; ``numbers``: columns that may
-        come as float64.
+    def tables(self, most: int, first: int = 0, wanted: Wanted | None = None) -> Iterator[Table]:
+        """Records from number ``first`` on, 1 .. ``most`` at a time; of arrays all columns.
 
         Errors: files that changed since they were found, before the first piece and behind the last
         one.
         """
         self.watched.check()
-        yield from self._tables(most, first, numbers)
+        with explain_read_errors(self.watched.paths[0]):
+            yield from self._tables(most, first, wanted or Wanted(frozenset(self.names)))
         self.watched.check()
+
+    def read_texts(self, name: str, most: int = TEXTS) -> CodedCells | None:
+        """The cells of one column of all records, as text; ``None`` where it has no such cells."""
+        codes, texts = [np.zeros(0, np.int32)], dict[str, int]()
+        if self.shape is not None or name not in self.names:
+            return None
+        for table in self.tables(most, wanted=Wanted(frozenset([name]))):
+            if table.cells is None or name not in table.cells:
+                return None
+            codes.append(_number_texts(table.cells[name], texts))
+        return CodedCells(list(texts), np.concatenate(codes))
 
     @property
     def head(self) -> Table:
@@ -137,23 +179,56 @@ class ParquetParts(Stream):
     def head(self) -> Table:
         return replace(super().head, types=read_stated_types(self._paths[0], self._unread))
 
-    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+    def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         at = 0
         for path, count in zip(self._paths, self._counts, strict=True):
             if at + count > first:
-                for table in read_batches(path, most, at, numbers, self._unread):
-                    if table.first + len(table) > first:
-                        yield _skip_records(table, first)
+                tables = read_batches(path, most, at, wanted.numbers, self._unread, wanted.names)
+                yield from split_tables(tables, most, first)
             at += count
 
 
-def _skip_records(table: Table, first: int) -> Table:
-    """A table without the records before number ``first``."""
-    cut = max(0, first - table.first)
-    if cut == 0 or table.cells is None:
+def split_tables(tables: Iterable[Table], most: int, first: int) -> Iterator[Table]:
+    """Tables of cells of 1 .. ``most`` records, without those before number ``first``."""
+    for table in tables:
+        for begin in range(max(0, first - table.first), len(table), most):
+            yield _slice(table, begin, begin + most)
+
+
+def _slice(table: Table, begin: int, end: int) -> Table:
+    if begin == 0 and end >= len(table):
         return table
-    return Table(
-        table.names,
-        {name: cells[cut:] for name, cells in table.cells.items()},
-        first=table.first + cut,
-    )
+    assert table.cells is not None
+    cells: dict[str, Cells] = {name: column[begin:end] for name, column in table.cells.items()}
+    return replace(table, cells=cells, first=table.first + begin)
+
+
+# The records of a file that are used, where some are not.
+
+
+class SelectedRecords(Stream):
+    """The records of a table for which ``kept`` (n,) is true, with their numbers in the file."""
+
+    def __init__(self, whole: Stream, kept: np.ndarray) -> None:
+        self._whole, self._kept, self.kept = whole, kept, kept
+        self.watched, self.names, self.facts = whole.watched, whole.names, whole.facts
+        self._numbers = np.flatnonzero(kept)
+
+    @property
+    def dear(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._whole.dear
+
+    @property
+    def head(self) -> Table:
+        return self._whole.head
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
+        if first >= len(self):
+            return
+        for table in self._whole.tables(most, int(self._numbers[first]), wanted):
+            kept = self._kept[table.first : table.first + len(table)]
+            if kept.any():
+                yield table.select(kept)

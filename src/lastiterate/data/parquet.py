@@ -100,14 +100,21 @@ def read_batches(
     ``coded``: the only columns that are read, and text comes as ``CodedCells``.
     """
     with open_parquet(path) as file:
-        batches = file.iter_batches(batch_size=most, use_threads=False)
+        names = column_names(list(file.schema_arrow.names))
+        read = [
+            raw
+            for raw, name, kind in zip(
+                file.schema_arrow.names, names, file.schema_arrow.types, strict=True
+            )
+            if (name not in unread or has_cells(kind)) and (coded is None or name in coded)
+        ]
+        batches = file.iter_batches(batch_size=most, columns=read, use_threads=False)
         while (batch := _next(batches, path)) is not None:
-            names = column_names(list(batch.schema.names))
+            # a column within another may have the name of one that is read
+            columns = [batch.column(batch.schema.names.index(raw)) for raw in read]
             cells = {
                 name: cells_by_kind(name, column, name in numbers, coded is not None)
-                for name, column in zip(names, batch.columns, strict=True)
-                if (name not in unread or has_cells(column.type))
-                and (coded is None or name in coded)
+                for name, column in zip(column_names(read), columns, strict=True)
             }
             yield Table(names, cells, first=at)
             at += batch.num_rows

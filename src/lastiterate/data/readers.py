@@ -26,7 +26,7 @@ from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
-from lastiterate.data.table import Table
+from lastiterate.data.table import Table, explain_read_errors, unreadable
 from lastiterate.errors import InputError
 
 # Public sets that come with scikit-learn, with their published ranges.
@@ -158,7 +158,7 @@ def read_table(path: str | Path, schema: object = None, header: bool | None = No
     kind = find_format(path)
     if schema is not None and kind.read is not read_csv:
         check_has_names(schema, path)
-    try:
+    with explain_read_errors(path):
         if schema is not None and kind.read is read_parquet:
             return read_parquet(path, schema.numbers, schema.unread)
         return (
@@ -166,12 +166,6 @@ def read_table(path: str | Path, schema: object = None, header: bool | None = No
             if kind.read is read_csv
             else kind.read(path)
         )
-    except MemoryError:
-        raise InputError(
-            "data file", "must fit into memory", path.name, "its header may be damaged"
-        ) from None
-    except OSError as error:
-        raise unreadable(path, error) from None
 
 
 def check_has_names(schema: Schema, path: Path) -> None:
@@ -273,11 +267,6 @@ def _way_in(path: Path) -> str:
     return (said or "write its table as CSV or Parquet with the program that reads it").format(
         stem=path.stem
     )
-
-
-def unreadable(path: Path, error: OSError) -> InputError:
-    """The refusal of a file that the system does not let anybody read."""
-    return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
 
 
 def schema_template(

@@ -5,30 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast, final
 
 import numpy as np
 
 from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
-from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, records_of
-from lastiterate.data.encoding import encode, find_faults, form_of
-from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream
+from lastiterate.data.blocks import open_csv
+from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, read_csv
+from lastiterate.data.encoding import encode, encode_tables, find_faults, form_of
+from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream, Wanted, split_tables
 from lastiterate.data.numpy_files import is_idx
-from lastiterate.data.parquet import is_parts
-from lastiterate.data.readers import header_rule
+from lastiterate.data.parquet import is_parts, read_parquet
+from lastiterate.data.readers import check_has_names, find_format, header_rule, read_table
 from lastiterate.data.schema import Schema, read_schema
-from lastiterate.data.table import Cells, Table
+from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.run.validation import check_integer
 
-# CSV files, parsed record by record.
+# CSV files, parsed block by block.
 
 
 class TextFile(Stream):
-    """A CSV file; it is read once to count its records, and every reading parses it again."""
+    """A CSV file; it is read once to count its records, and every reading parses it again, block by
+    block."""
 
     dear = True
 
@@ -41,35 +42,42 @@ class TextFile(Stream):
                 "write it to a file first",
             )
         self._path, self._rule, self.watched = path, rule, FileSnapshot.of(path)
-        with records_of(path, rule) as (self.names, records):
-            self._n = sum(1 for _ in records)
-        if self._n == 0:
-            raise InputError("data file", "must hold a header and at least one record", path.name)
+        with open_csv(path, rule) as table:
+            self.names, self._n = table.names, table.count()
 
     def __len__(self) -> int:
         return self._n
 
-    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
-        with records_of(self._path, self._rule) as (names, records):
-            at = sum(1 for _ in islice(records, first))
-            while rows := list(islice(records, most)):
-                cells: dict[str, Cells] = {
-                    name: [cell.strip() for cell in column]
-                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
-                }
-                yield Table(names, cells, first=at)
-                at += len(rows)
+    def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
+        numbers = wanted.numbers if wanted.point else frozenset[str]()
+        with open_csv(self._path, self._rule) as table:
+            yield from split_tables(table.read(wanted.names, numbers), most, first)
 
 
 # Records in public order, as often as a run asks for them: from files, or made by a function.
 
 Piece = tuple[np.ndarray, ...]
-TEXT, PACKED, CELL, ARRAY = 12.0, 5.0, 130.0, 12.0
-"""Bytes of memory for a byte of text (packed: times ``PACKED``), a cell of a table, a number of an
-array: a cell of 8 characters is an object of 57 bytes that two lists point to; arrays are scaled
-and arranged in single precision."""
+ARRAY = 12.0
+"""Bytes of memory for a number of an array, which is scaled and arranged in single precision."""
 CELLS = 2**20
 """Cells of text that are parsed at once, about."""
+AT_ONCE = 2**15
+"""Records that become rows at once, where all of them do."""
+
+
+def iterate_used(stream: Stream, schema: Schema, most: int, first: int = 0) -> Iterator[Table]:
+    """Records from number ``first`` on, 1 .. ``most`` at a time: the columns that make rows, and
+    targets."""
+    used = {column.name for column in schema.columns if column.fields} | {schema.target}
+    if stream.shape is None:
+        most = min(most, max(1, CELLS // len(stream.names)))
+    wanted = Wanted(frozenset(used), schema.numbers, schema.decimal == ".")
+    return stream.tables(most, first, wanted)
+
+
+def find_faults_of(stream: Stream, schema: Schema) -> list[InputError]:
+    """The first refusal of each column and of the target; none where ``encode`` takes all."""
+    return find_faults(iterate_used(stream, schema, AT_ONCE), schema)
 
 
 @final
@@ -97,21 +105,17 @@ class EncodedSource:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
-        for table in self._tables(most, first):
+        for table in self.tables(most, first):
             yield encode(table, self.schema)
 
-    def find_faults(self, most: int) -> Iterator[InputError]:
-        """The refusals of ``pieces``, each column's first of every piece."""
-        for table in self._tables(most, 0):
-            yield from find_faults(table, self.schema)
+    def tables(self, most: int, first: int = 0) -> Iterator[Table]:
+        """The same before they become rows."""
+        return iterate_used(self.stream, self.schema, most, first)
 
-    def _tables(self, most: int, first: int) -> Iterator[Table]:
-        once = (
-            most
-            if self.stream.shape is not None
-            else min(most, max(1, CELLS // len(self.stream.names)))
-        )
-        return self.stream.tables(once, first, self.schema.numbers)
+    def read_whole(self, *, public: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """All records at once, to the last bit as ``encode`` gives them for the whole table, or
+        ``encode_public`` where they are ``public``."""
+        return encode_tables(self.tables(AT_ONCE), self.schema, len(self), public=public)
 
     def check(self) -> None:
         """Refuse files that changed since they were found."""
@@ -237,7 +241,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         raise InputError(
             "data file", "must be an existing file, or a folder of Parquet files", str(path)
         )
-    try:
+    with explain_read_errors(path):
         if is_parts(path) or path.suffix.lower() == ".parquet":
             return ParquetParts(path, frozenset() if schema is None else schema.unread)
         if is_text_table(path):
@@ -246,10 +250,6 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
             return open_npy(path)
         if path.is_file() and is_idx(path):
             return open_idx(path)
-    except OSError as error:
-        raise InputError(
-            "data file", "must be readable", f"{path.name} ({error.strerror or error})"
-        ) from None
     raise InputError(
         "data file",
         "cannot be read piece by piece",
@@ -258,13 +258,28 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     )
 
 
-def estimate_memory(path: str | Path) -> float:
-    """Bytes of memory, about, that a file's values take as a whole, from its size or its header."""
+def open_table(path: str | Path, schema: Schema) -> Table | Stream:
+    """The table of a file: what reads it block by block where it is CSV or Parquet, or else the
+    table itself, as ``read_table`` reads it."""
     path = Path(path)
-    if is_text_table(path):
-        return path.stat().st_size * TEXT * (PACKED if path.suffix == ".gz" else 1)
+    kind = find_format(path)
+    if path == STANDARD_INPUT or kind.read not in (read_csv, read_parquet):
+        return read_table(path, schema)
+    if kind.read is read_parquet:
+        check_has_names(schema, path)
+    return open_stream(path, schema)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file that is read piece by piece is a table, by its name."""
+    path = Path(path)
+    return is_text_table(path) or is_parts(path) or path.suffix.lower() == ".parquet"
+
+
+def estimate_memory(path: str | Path) -> float:
+    """Bytes of memory, about, that the values of an array file take as a whole, from its header."""
     source = open_stream(path)
-    return len(source) * len(source.names) * (ARRAY if source.shape is not None else CELL)
+    return len(source) * len(source.names) * ARRAY
 
 
 def streams(path: str | Path) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import compress
 from pathlib import Path
 from typing import Any, overload
 
@@ -35,9 +37,9 @@ class CodedCells(Sequence[str]):
     @overload
     def __getitem__(self, at: int) -> str: ...
     @overload
-    def __getitem__(self, at: slice) -> CodedCells: ...
-    def __getitem__(self, at: int | slice) -> str | CodedCells:
-        if isinstance(at, slice):
+    def __getitem__(self, at: slice | np.ndarray) -> CodedCells: ...
+    def __getitem__(self, at: int | slice | np.ndarray) -> str | CodedCells:
+        if isinstance(at, slice | np.ndarray):
             return CodedCells(self.texts, self.codes[at])
         return self.texts[int(self.codes[at])]
 
@@ -109,6 +111,15 @@ class Table:
         if self.cells is not None:
             return len(next(iter(self.cells.values()), ()))
         return len(self.array)  # type: ignore[arg-type]
+
+    def select(self, kept: np.ndarray) -> Table:
+        """The records of a table of cells for which ``kept`` (n,) is true."""
+        assert self.cells is not None
+        cells: dict[str, Cells] = {
+            name: list(compress(column, kept)) if isinstance(column, list) else column[kept]
+            for name, column in self.cells.items()
+        }
+        return replace(self, cells=cells, kept=kept)
 
 
 def column_names(header: list[str]) -> tuple[str, ...]:
@@ -430,3 +441,21 @@ def damage_error(path: Path, rule: str, why: object = None) -> InputError:
         f"{path.name} ({said})" if said else path.name,
         "it may be cut off or damaged",
     )
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    """The refusal of a file that the system does not let anybody read."""
+    return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
+
+
+@contextmanager
+def explain_read_errors(path: Path) -> Generator[None]:
+    """Say in words where the system cannot read a file, or memory does not hold what it states."""
+    try:
+        yield
+    except MemoryError:
+        raise InputError(
+            "data file", "must fit into memory", path.name, "its header may be damaged"
+        ) from None
+    except OSError as error:
+        raise unreadable(path, error) from None

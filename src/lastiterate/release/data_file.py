@@ -16,42 +16,88 @@ from lastiterate.data import (
     check_readable,
     encode,
     load_bundled,
-    read_table,
     split,
 )
-from lastiterate.data.encoding import check_stated, encode_public, find_faults, form_of, memory
+from lastiterate.data.encoding import TIMES, check_stated, encode_public, find_faults, form_of
 from lastiterate.data.file_stream import Stream
 from lastiterate.data.readers import find_format
-from lastiterate.data.record_source import EncodedSource, estimate_memory, open_stream, streams
+from lastiterate.data.record_source import (
+    EncodedSource,
+    estimate_memory,
+    find_faults_of,
+    is_table,
+    open_stream,
+    open_table,
+    streams,
+)
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
+from lastiterate.limits import free_memory, memory
 from lastiterate.planning.task import Task
 from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import LazyRecords
-from lastiterate.release.units import Units, identifiers
+from lastiterate.release.units import Units
 from lastiterate.run.preprocessing import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
 MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
-"""Of the memory that values may take."""
-PIECE = 2**16
-"""Records of a stream that are checked at once."""
+"""Of the machine's memory that values may take."""
+PROGRAM, LEAST = 5 * 10**8, 10**9
+"""Bytes that a command takes without a file's rows, about, and the least that it may be given."""
 MARGIN = 2**19
 """Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the
 data's form."""
+
+
+@dataclass(frozen=True)
+class MemoryBound:
+    """Bytes of memory that a command may take, about: as somebody ``stated``, or a quarter of what
+    is free."""
+
+    stated: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stated is not None and self.stated < LEAST:
+            raise InputError(
+                "memory",
+                f"must be at least {LEAST / 1e6:.0f} MB, which the program itself takes",
+                self.stated,
+                "such as 1GB",
+            )
+
+    @property
+    def most(self) -> float:
+        """Bytes for records, next to the program itself."""
+        return free_memory() / 4 if self.stated is None else self.stated - PROGRAM
+
+    def covers(self, size: int) -> bool:
+        """Whether records of ``size`` bytes may be held in memory."""
+        return size <= self.most
+
+    @property
+    def words(self) -> str:
+        """The bound as the end of a sentence."""
+        if self.stated is None:
+            return f"a quarter of the free memory is {self.most / 1e9:.3g} GB; memory=BYTES allows more"
+        return f"memory={self.stated} leaves them {self.most / 1e9:.3g} GB"
+
+
+def format_least(size: int) -> str:
+    """The least bound that holds records of ``size`` bytes."""
+    return f"{(size + PROGRAM) / 1e9:.3g} GB"
 
 
 @dataclass(frozen=True, eq=False)
 class DataFile:
     """A data file of which only the form is known yet: how many records, how many features.
 
-    ``table``: cells or an array, or what reads them piece by piece. ``nominal``: the public number
+    ``table``: cells or an array, or what reads them block by block. ``nominal``: the public number
     of records, where the data's own is private. ``row_norm``, ``held`` (public test data): see
-    ``map_rows``.
+    ``map_rows``. ``in_pieces``: whether steps read the file's rows in pieces, and not from memory.
     """
 
     table: Table | Stream | EncodedSource
@@ -62,6 +108,7 @@ class DataFile:
     nominal: int | None = None
     row_norm: float = 0.0
     held: tuple[np.ndarray, np.ndarray] | None = None
+    in_pieces: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,6 +172,16 @@ class DataFile:
         return 8 * numbers + 2 * said + MARGIN
 
     @property
+    def records(self) -> Table | Stream:
+        """The rows of the file that are used, as cells or numbers."""
+        return self.table.stream if isinstance(self.table, EncodedSource) else self.table
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the rows take in memory while a run trains on them, about."""
+        return TIMES * 4 * len(self.table) * (self.form.width + 1)
+
+    @property
     def answers(self) -> Labels | Range:
         """What scores of a model of these data mean."""
         bounds = self.schema.target_range
@@ -137,9 +194,9 @@ class DataFile:
     @property
     def data(self) -> EncodedSource | LazyRecords:
         """Rows and targets: a source of them, or not yet read."""
-        return (
-            self.table if isinstance(self.table, EncodedSource) else LazyRecords(lambda: self.rows)
-        )
+        if isinstance(self.table, EncodedSource) and self.in_pieces:
+            return self.table
+        return LazyRecords(lambda: self.rows)
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -160,19 +217,17 @@ class DataFile:
 
     @cached_property
     def _encoded(self) -> tuple[np.ndarray, np.ndarray]:
-        assert isinstance(self.table, Table)
-        return encode(self.table, self.schema)
+        if isinstance(self.table, Table):
+            return encode(self.table, self.schema)
+        assert isinstance(self.table, EncodedSource)
+        return self.table.read_whole()
 
     def find_faults(self) -> list[InputError]:
         """Return the first refusal of each column and of the target among the rows that ``rows``
         reads; none where training takes them all."""
-        if isinstance(self.table, Table):
-            return find_faults(self.table, self.schema)
-        assert isinstance(self.table, EncodedSource)
-        found: dict[str, InputError] = {}
-        for error in self.table.find_faults(PIECE):
-            found.setdefault(error.argument, error)
-        return list(found.values())
+        if isinstance(self.records, Table):
+            return find_faults([self.records], self.schema)
+        return find_faults_of(self.records, self.schema)
 
     @property
     def _kept(self) -> tuple[np.ndarray, np.ndarray]:
@@ -197,44 +252,34 @@ def open_file(
         raise InputError("stream", "is for files of your own", data, "leave it out")
     if schema is None and not bundled:
         raise needs_schema(data)
-    if stream and units is not None:
-        raise InputError(
-            "unit",
-            "cannot be bounded where a file is read piece by piece",
-            units.column,
-            "write a file with at most so many rows of each unit first (lastiterate.select_unit_rows)",
-        )
-    table, own = (
-        load_bundled(data)
-        if bundled
-        else (open_stream(data, schema) if stream else read_table(data, schema), schema)
-    )
-    assert own is not None
-    if units is not None and isinstance(table, Table):
-        table = units.limit_rows(table, own)
-        assert table.cells is not None
-        who = identifiers(table.cells[units.column])
+    if bundled or schema is None:
+        table, own = load_bundled(data)
+    else:
+        table, own = (open_stream if stream else open_table)(data, schema), schema
+    if units is not None:
+        table, who = units.limit_rows(table, own)
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
-    return DataFile(table, own, bundled, 1 if units is None else units.rows, who, nominal)
+    rows = 1 if units is None else units.rows
+    return DataFile(table, own, bundled, rows, who, nominal, in_pieces=stream)
 
 
-def too_large(data: str) -> str | None:
-    """Why a data file has to be read piece by piece, in words; ``None`` where its values fit in
-    memory."""
-    if data in BUNDLED or not streams(data):
-        return None
-    bytes_, most = estimate_memory(data), memory()
-    if bytes_ <= SHARE * most:
-        return None
-    return (
-        f"they need about {bytes_ / 1e9:.3g} GB of memory, and this machine has {most / 1e9:.3g} GB"
-    )
+def is_array_too_large(data: str, bound: MemoryBound) -> bool:
+    """Whether the values of an array file have to be read in pieces; of a table that is known when
+    it is open."""
+    if data in BUNDLED or not streams(data) or is_table(data):
+        return False
+    size = int(estimate_memory(data))
+    return not bound.covers(size) if bound.stated else size > SHARE * memory()
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        features, target = encode_public(read_table(path, schema), schema)
+        table = open_table(path, schema)
+        if isinstance(table, Table):
+            features, target = encode_public(table, schema)
+        else:
+            features, target = EncodedSource(table, schema).read_whole(public=True)
         if schema.regression:
             _check_numbers(target, schema.target)
     except InputError as error:

@@ -24,7 +24,15 @@ from lastiterate.limits import memory
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap
 from lastiterate.release import posterior, tuning
-from lastiterate.release.data_file import SAMPLE, DataFile, open_file
+from lastiterate.release.data_file import (
+    SAMPLE,
+    SHARE,
+    DataFile,
+    MemoryBound,
+    format_least,
+    is_array_too_large,
+    open_file,
+)
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import (
     AUTO,
@@ -262,6 +270,9 @@ def fit_file(order: TrainingRequest) -> TrainResult:
     Its charging is charged as soon as the public numbers of records and features are known, before
     a value is looked at; the caller finishes it. Nothing is written.
     """
+    bound = MemoryBound(order.memory)
+    if not order.stream and is_array_too_large(order.data, bound):
+        order = _read_in_pieces(order, f"its values need more memory: {bound.words}")
     budget, sample = check_asked(order), order.model == SAMPLE
     stated = budget.public_n(1)
     file = open_file(
@@ -273,9 +284,58 @@ def fit_file(order: TrainingRequest) -> TrainResult:
     )
     maps = _choose_maps(file, order.features, budget, sample=sample)
     file = file.map_rows(maps.schema, test=order.test, row_norm=order.row_norm)
+    order, file = _limit_memory(order, file, bound)
     order = _with_form(order, file)
     order = _plan_sample(order, file, budget) if sample else _plan_linear(order, file, maps)
     return _score_model(run_release(SAMPLED if sample else LINEAR, order), order, file, maps)
+
+
+def _limit_memory(
+    order: TrainingRequest, file: DataFile, bound: MemoryBound
+) -> tuple[TrainingRequest, DataFile]:
+    """Read rows in pieces that need more memory than the bound; where the run cannot, refuse what
+    was stated, and hold them where the machine can.
+
+    **Guarantee:** under add-remove nothing that is said follows from the number of records.
+    """
+    if file.in_pieces or isinstance(file.table, Table) or bound.covers(file.memory):
+        return order, file
+    reason = _find_hindrance(order, file)
+    if not reason:
+        said = f"its rows need about {file.memory / 1e9:.3g} GB of memory, and {bound.words}"
+        return _read_in_pieces(order, said), replace(file, in_pieces=True)
+    if bound.stated is None and file.memory <= SHARE * memory():
+        return order, file
+    size = "more" if file.nominal else f"at least {format_least(file.memory)}"
+    raise InputError(
+        "memory",
+        f"must be {size}, since rows are held in memory with {reason}",
+        bound.stated,
+        "allow more, or leave that out: then they are read in pieces",
+    )
+
+
+def _read_in_pieces(order: TrainingRequest, why: str) -> TrainingRequest:
+    if order.notice is not None:
+        order.notice(f"the file is read piece by piece: {why}")
+    return replace(order, stream=True)
+
+
+def _find_hindrance(order: TrainingRequest, file: DataFile) -> str:
+    """What of an order needs all rows in memory, in words; empty where nothing does."""
+    assert order.budget is not None
+    hindrances = {
+        "secure_noise": order.exact,
+        SAMPLE: order.model == SAMPLE,
+        "report_accuracy": order.report_accuracy is not None,
+        order.budget.adjacency: not has_fixed_size(order.budget.adjacency),
+        "several rows of a unit": order.units is not None and order.units.rows > 1,
+    }
+    found = next((name for name, hinders in hindrances.items() if hinders), "")
+    run = order.algorithm.describe_run(order.budget.make_request(file.task), exact=order.exact)
+    if found or run is None or (run.batching.streams and run.method.noisy_steps):
+        return found
+    return f"algorithm={order.algorithm.name}"
 
 
 def _choose_maps(file: DataFile, features: str, budget: Budget, *, sample: bool) -> FeatureChoice:
@@ -297,7 +357,7 @@ def find_reading_faults(file: DataFile, model: str | None) -> list[InputError]:
         if not error.argument.startswith(ABOUT_DATA):
             raise
         read = file if maps is None else replace(file, schema=maps.schema)
-        others = read.find_faults() if isinstance(file.table, Table) else []
+        others = read.find_faults()
         return [error, *(other for other in others if other.argument != error.argument)]
 
 

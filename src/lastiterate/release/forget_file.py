@@ -10,18 +10,20 @@ import numpy as np
 
 from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data import BUNDLED
+from lastiterate.data.file_stream import Stream
 from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
+from lastiterate.limits import memory
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, certify_others
-from lastiterate.release.data_file import open_file
+from lastiterate.release.data_file import SHARE, open_file
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Progress
-from lastiterate.release.units import Units, canonical_identifiers
+from lastiterate.release.units import Units, canonical_identifiers, read_texts
 from lastiterate.release.unlearning import (
     FittedUnlearned,
     check_classes,
@@ -94,10 +96,15 @@ def forget_file(
     column = (None if named in ("", UNNAMED) else named) if asked.unit is None else asked.unit
     file = open_file(asked.data, schema, units=None if column is None else Units(column, 1))
     file = file.map_rows(file.schema, test=None, row_norm=None)
-    if not isinstance(file.table, Table):
-        raise InputError("data", "must fit in memory where a model forgets", asked.data)
+    if not isinstance(file.table, Table) and file.memory > SHARE * memory():
+        raise InputError(
+            "data",
+            "must fit in memory where a model forgets",
+            asked.data,
+            "forget on a machine with more memory",
+        )
     rows, target = file.rows
-    gone = find_places(_locate_records(asked, file.table, len(rows), column), len(rows))
+    gone = find_places(_locate_records(asked, file.records, len(rows), column), len(rows))
     check_classes(target, gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
     plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
@@ -139,7 +146,9 @@ def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | Non
     )
 
 
-def _locate_records(asked: Request, table: Table, records: int, unit: str | None) -> np.ndarray:
+def _locate_records(
+    asked: Request, table: Table | Stream, records: int, unit: str | None
+) -> np.ndarray:
     """Return the positions of the records that a list names; every line must name one.
 
     ``unit``: the column of persons of whom the first rows are used.
@@ -166,7 +175,8 @@ def _locate_records(asked: Request, table: Table, records: int, unit: str | None
         used = range(records) if table.kept is None else np.flatnonzero(table.kept).tolist()
         known = {str(place + 1): [number] for number, place in enumerate(used)}
     else:
-        if table.cells is None or asked.ids not in table.cells:
+        column = read_texts(table, asked.ids)
+        if column is None:
             raise InputError(
                 "ids",
                 "must be a column of the data file",
@@ -174,7 +184,6 @@ def _locate_records(asked: Request, table: Table, records: int, unit: str | None
                 "leave it out for record numbers",
             )
         known = dict[str, list[int]]()
-        column = table.cells[asked.ids]
         texts = map(number_text, column.tolist()) if isinstance(column, np.ndarray) else column
         for place, one in enumerate(canonical_identifiers("ids", texts)):
             if one:  # nobody is known by a missing identifier

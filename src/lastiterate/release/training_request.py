@@ -187,7 +187,8 @@ class TrainingRequest:
     the column that says who a row belongs to, and the most rows of each that are used.
     ``features``: "auto", names of public maps of records instead of the schema's own, or of a part
     of the planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch
-    files in the folder ``scratch``. ``report_accuracy``: the part of mu^2 that a noisy count of
+    files in the folder ``scratch``; so is one whose rows need more memory than ``memory`` bytes.
+    ``notice``: is told where that happens. ``report_accuracy``: the part of mu^2 that a noisy count of
     right answers costs, on a tenth of the records that are then not trained on. ``calibrated``:
     whether a classifier pays for calibrated probabilities. ``class_weight``: what records of every
     label count. ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.
@@ -223,6 +224,8 @@ class TrainingRequest:
     units: Units | None = None
     features: str = "auto"
     stream: bool = False
+    memory: int | None = None
+    notice: Callable[[str], None] | None = None
     report_accuracy: float | None = None
     calibrated: bool = True
     class_weight: dict[str, float] | None = None

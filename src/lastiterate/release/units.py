@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,9 @@ import numpy as np
 from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data.columns import MISSING, Category, Id, Numeric
 from lastiterate.data.data_frames import text_cells
+from lastiterate.data.file_stream import SelectedRecords, Stream
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Table, canonical_text, check_header
+from lastiterate.data.table import Cells, CodedCells, Table, canonical_text, check_header
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept, check_text, positive_integer
@@ -101,30 +101,43 @@ class Units:
     column: str
     rows: int
 
-    def limit_rows(self, table: Table, schema: Schema) -> Table:
-        """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
+    def limit_rows(
+        self, table: Table | Stream, schema: Schema
+    ) -> tuple[Table | Stream, np.ndarray]:
+        """The table with the first ``rows`` rows of every unit, and the unit of each (n,); no
+        column but its own is looked at."""
         check_unit_column(schema, self.column)
-        cells = table.cells
-        if cells is not None:
+        if table.shape is None:
             check_header(table.names, schema.described)
-        if cells is None or self.column not in cells:
+        cells = read_texts(table, self.column)
+        if cells is None:
             raise InputError(
                 "unit",
                 "must be a column of the data file",
                 self.column,
-                "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none",
+                "the columns are " + ", ".join(table.names[:20])
+                if table.shape is None
+                else "arrays have none",
             )
-        kept = select_unit_rows(cells[self.column], self.rows)
-        return replace(
-            table,
-            kept=kept,
-            cells={
-                name: column[kept]
-                if isinstance(column, np.ndarray)
-                else list(compress(column, kept))
-                for name, column in cells.items()
-            },
-        )
+        who = _number_units(cells) if isinstance(cells, CodedCells) else identifiers(cells)
+        kept = _first_rows(who, self.rows)
+        selected = table.select(kept) if isinstance(table, Table) else SelectedRecords(table, kept)
+        return selected, who[kept]
+
+
+def read_texts(table: Table | Stream, name: str) -> Cells | None:
+    """The cells of a column of a whole table; ``None`` where it has no such cells."""
+    if isinstance(table, Table):
+        return None if table.cells is None else table.cells.get(name)
+    return table.read_texts(name)
+
+
+def _number_units(cells: CodedCells) -> np.ndarray:
+    """``identifiers`` as numbers, (n,): equal where these are."""
+    check_text("unit", cells.texts)
+    numbers = dict[str, int]()
+    forms = [numbers.setdefault(form, len(numbers)) for form in _one_forms("unit", cells.texts)]
+    return np.array(forms, dtype=np.int64)[cells.codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,17 +330,22 @@ def identifiers(unit: Any, argument: str = "unit") -> np.ndarray:
     if names.dtype.kind == "U":
         check_text(argument, unit)
         found, which = np.unique(names, return_inverse=True)
-        one_form = canonical_identifiers(argument, map(str, found))
-        if "" in one_form:
-            raise InputError(
-                argument,
-                "must say whose every row is, and some rows have no identifier",
-                None,
-                "leave them out, or find out whose they are: rows of one person must be counted "
-                "together",
-            )
-        names = np.array(one_form, dtype=np.str_)[which]
+        names = np.array(_one_forms(argument, map(str, found)), dtype=np.str_)[which]
     return names
+
+
+def _one_forms(argument: str, texts: Iterable[str]) -> list[str]:
+    """``canonical_identifiers``, none of which may be missing."""
+    forms = canonical_identifiers(argument, texts)
+    if "" in forms:
+        raise InputError(
+            argument,
+            "must say whose every row is, and some rows have no identifier",
+            None,
+            "leave them out, or find out whose they are: rows of one person must be counted "
+            "together",
+        )
+    return forms
 
 
 def canonical_identifiers(argument: str, texts: Iterable[str]) -> list[str]:

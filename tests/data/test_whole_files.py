@@ -1,0 +1,309 @@
+"""Files that are held in memory are read block by block: the same bits, and the same refusals, as of
+one table."""
+
+import csv
+import gzip
+import random
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.data import Schema, blocks, encode, encoding, read_table, record_source
+from lastiterate.data.encoding import encode_public, find_faults
+from lastiterate.data.file_stream import SelectedRecords
+from lastiterate.data.record_source import EncodedSource, find_faults_of, open_table
+from lastiterate.errors import InputError
+from lastiterate.features import row_form
+from lastiterate.release.units import Units
+
+KINDS = ("csv", "csv.gz", "parquet", "parts")
+TOWNS = ("Bonn", "Ulm", "7", "7.50", "Köln, Süd")
+COLUMNS = {
+    "age": {"kind": "number", "low": 0, "high": 90, "outside": "refuse", "missing": 40},
+    "size": {"kind": "number", "low": -2, "high": 2, "missing": "indicator"},
+    "bill": {"kind": "number", "low": 1, "high": 1000, "scale": "log"},
+    "town": {"kind": "category", "values": list(TOWNS), "outside": "refuse", "missing": "zero"},
+    "seen": {"kind": "date", "first": "2020-01-01", "last": "2024-12-31", "missing": "indicator"},
+    "note": {"kind": "text"},
+    "who": {"kind": "id"},
+    "rest": {"kind": "ignore"},
+}
+FAULTS = {
+    "age": ("old", "91", "-1", "1_0"),
+    "size": ("big", "1,5"),
+    "bill": ("", "NA", "much"),
+    "town": ("Oslo", "bonn"),
+    "seen": ("soon", "31.01.2021"),
+    "y": ("maybe", ""),
+}
+
+
+def schema_of(*, comma: bool = False, numbers: bool = False) -> Schema:
+    target = {"target_range": [0, 5]} if numbers else {"classes": ["no", "yes"]}
+    written = {"decimal": ",", "dates": "day.month.year"} if comma else {}
+    return Schema.from_dict(
+        {"target": "y", "source": "made up", "columns": COLUMNS, "features": "words"}
+        | target
+        | written
+    )
+
+
+def make_columns(rng: random.Random, n: int, *, comma: bool, numbers: bool) -> dict[str, list[str]]:
+    """Cells as text, each in one of the ways in which programs write them."""
+
+    def number(low: float, high: float) -> str:
+        text = rng.choice([f"{rng.uniform(low, high):.{rng.randint(0, 6)}f}", str(int(high))])
+        return text.replace(".", ",") if comma else text
+
+    def day() -> str:
+        year, month, of_month = rng.randint(2019, 2025), rng.randint(1, 12), rng.randint(1, 28)
+        if comma:
+            return f"{of_month:02}.{month:02}.{year}"
+        return f"{year}-{month:02}-{of_month:02}" + rng.choice(["", " 10:30:00"])
+
+    def some(make, *marks: str) -> list[str]:
+        return [rng.choice(marks) if marks and rng.random() < 0.1 else make() for _ in range(n)]
+
+    return {
+        "age": some(lambda: number(0, 90), "", "NA", "?", "true"),
+        "size": some(lambda: number(-3, 3), "nan", ""),
+        "bill": some(lambda: number(1, 2000)),
+        "town": some(lambda: rng.choice(TOWNS), "", "7.0"),
+        "seen": some(day, "", "null"),
+        "note": some(lambda: " ".join(rng.choices(["fine", 'say "no"', "a,b", "x\ny"], k=3)), ""),
+        "who": some(lambda: str(rng.randint(1, max(2, n // 2)))),
+        "rest": some(lambda: rng.choice(["", "x"])),
+        "y": some(lambda: number(-1, 6) if numbers else rng.choice(["no", "yes"])),
+    }
+
+
+def write(folder, kind, columns):
+    path = folder / (kind if kind == "parts" else f"d.{kind}")
+    if kind.startswith("csv"):
+        opened = gzip.open if kind.endswith("gz") else open
+        with opened(path, "wt", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
+        return path
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({name: pa.array(cells) for name, cells in columns.items()})
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=9)
+        return path
+    path.mkdir()
+    for part, first in enumerate(range(0, len(table), 17)):
+        pq.write_table(table.slice(first, 17), path / f"{part:03}.parquet")
+    return path
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks, slices and batches of a few records."""
+    monkeypatch.setattr(blocks, "BLOCK", 700)
+    monkeypatch.setattr(blocks, "SMALL", 0)
+    monkeypatch.setattr(record_source, "AT_ONCE", 11)
+    for module in (encoding, row_form):
+        monkeypatch.setattr(module, "SLICE", 8)
+
+
+def in_blocks(path, schema):
+    return EncodedSource(open_table(path, schema), schema)
+
+
+def said(act) -> str:
+    with pytest.raises(InputError) as caught:
+        act()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("comma", [False, True], ids=["point", "comma"])
+@pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
+def test_rows_are_those_of_the_whole_table_to_the_last_bit(tmp_path, small, kind, comma, numbers):
+    schema = schema_of(comma=comma, numbers=numbers)
+    columns = make_columns(
+        random.Random(f"{kind}{comma}{numbers}"), 300, comma=comma, numbers=numbers
+    )
+    path = write(tmp_path, kind, columns)
+    source, whole = in_blocks(path, schema), encode(read_table(path, schema), schema)
+    assert len(source) == 300
+    public = encode_public(read_table(path, schema), schema)
+    for found, wanted in (
+        *zip(source.read_whole(), whole, strict=True),
+        *zip(source.read_whole(public=True), public, strict=True),
+    ):
+        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_of_several_faults_the_one_of_the_whole_table_is_told(tmp_path, small, kind, seed):
+    """Also where a column has faults of several kinds, which are looked for one after the other."""
+    rng = random.Random(seed)
+    columns = make_columns(rng, 120, comma=False, numbers=False)
+    for name in rng.sample(list(FAULTS), rng.randint(1, 3)):
+        for cell in rng.sample(FAULTS[name], rng.randint(1, len(FAULTS[name]))):
+            columns[name][rng.randrange(120)] = cell
+    path, schema = write(tmp_path, kind, columns), schema_of()
+    table, source = read_table(path, schema), in_blocks(path, schema)
+    try:
+        encode(table, schema)
+    except InputError as error:
+        assert said(source.read_whole) == str(error)
+    else:
+        source.read_whole()
+    whole = [str(fault) for fault in find_faults([table], schema)]
+    assert [str(fault) for fault in find_faults_of(source.stream, schema)] == whole
+
+
+@pytest.mark.parametrize("rule", ["missing", "outside"])
+def test_a_column_is_refused_for_its_first_reason_wherever_it_stands(tmp_path, small, rule):
+    """Other text comes before a missing value, and that before a number outside the range."""
+    columns = make_columns(random.Random(1), 100, comma=False, numbers=False)
+    facts = schema_of().to_dict()
+    facts["columns"]["age"]["missing"] = "refuse"
+    columns["age"] = ["5"] * 100
+    columns["age"][3] = "95"
+    columns["age"][97] = "" if rule == "missing" else "old"
+    path, schema = write(tmp_path, "csv", columns), Schema.from_dict(facts)
+    told = said(in_blocks(path, schema).read_whole)
+    assert "in record 98" in told
+    assert told == said(lambda: encode(read_table(path, schema), schema))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\n\n", 40),
+        lambda text: text + "one,more\n",
+        lambda text: text[: len(text) // 2].rsplit(",", 1)[0] + "\n",
+        lambda text: text.replace(",", ',"', 400),
+        lambda text: text.replace("Bonn", "Bo\0nn", 1),
+        lambda text: text.split("\n")[0] + "\n",
+        lambda text: text.split("\n")[0],
+        lambda text: "",
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("\n", "\r"),
+        lambda text: "# made by a program\n" + text,
+        lambda text: text.replace("age", "Age", 1),
+        lambda text: text.replace(",y", ",z", 1),
+        lambda text: text.replace(",rest", ",more", 1),
+    ],
+)
+def test_other_tables_are_read_or_refused_alike(tmp_path, small, change):
+    path, schema = tmp_path / "d.csv", schema_of()
+    columns = make_columns(random.Random(2), 60, comma=False, numbers=False)
+    columns["note"] = ["fine"] * 60
+    write(tmp_path, "csv", columns)
+    path.write_bytes(change(path.read_bytes().decode().replace("\r\n", "\n")).encode())
+    seen = []
+    for read in (
+        lambda: encode(read_table(path, schema), schema),
+        lambda: in_blocks(path, schema).read_whole(),
+    ):
+        try:
+            seen.append([part.tobytes() for part in read()])
+        except InputError as error:
+            seen.append(str(error))
+    assert seen[0] == seen[1]
+
+
+def test_the_structure_of_a_file_is_refused_before_a_value_is_looked_at(tmp_path, small):
+    """What is counted before a charge says nothing about what cells hold."""
+    columns = make_columns(random.Random(3), 60, comma=False, numbers=False)
+    columns["age"][10] = "old"
+    path = write(tmp_path, "csv", columns)
+    assert len(open_table(path, schema_of())) == 60
+    with path.open("a") as file:
+        file.write("cut,off")
+    assert "cells in every record" in said(lambda: open_table(path, schema_of()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_units_are_those_of_the_whole_table(tmp_path, small, kind):
+    schema = schema_of()
+    columns = make_columns(random.Random(4), 200, comma=False, numbers=False)
+    columns["who"][5:8] = ["12.0", "12", " 12"]
+    path, units = write(tmp_path, kind, columns), Units("who", 2)
+    table, who = units.limit_rows(read_table(path, schema), schema)
+    stream, numbered = units.limit_rows(open_table(path, schema), schema)
+    assert isinstance(stream, SelectedRecords) and len(stream) == len(table) < 200
+    same = who[:, None] == who[None]
+    np.testing.assert_array_equal(numbered[:, None] == numbered[None], same)
+    for found, wanted in zip(
+        EncodedSource(stream, schema).read_whole(), encode(table, schema), strict=True
+    ):
+        assert found.tobytes() == wanted.tobytes()
+    later = [piece[0] for piece in EncodedSource(stream, schema).pieces(7, 50)]
+    np.testing.assert_array_equal(np.concatenate(later), encode(table, schema)[0][50:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cell", ["", "007", "7.5e8"])
+def test_units_are_refused_as_in_a_whole_table(tmp_path, small, kind, cell):
+    columns = make_columns(random.Random(5), 60, comma=False, numbers=False)
+    columns["who"][50:52] = [cell, "7"]
+    path, schema = write(tmp_path, kind, columns), schema_of()
+    told = [
+        said(lambda table=table: Units("who", 1).limit_rows(table, schema))
+        for table in (read_table(path, schema), open_table(path, schema))
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_row_of_a_unit_has_its_number_in_the_file(tmp_path, small, kind):
+    columns = make_columns(random.Random(6), 90, comma=False, numbers=False)
+    columns["who"] = [str(i // 2) for i in range(90)]
+    columns["bill"][71], columns["bill"][72] = "much", "more"  # the first is not used
+    path, schema = write(tmp_path, kind, columns), schema_of()
+    stream, _ = Units("who", 1).limit_rows(open_table(path, schema), schema)
+    source = EncodedSource(stream, schema)
+    assert "in record 73" in said(source.read_whole)
+    assert "in record 73" in str(find_faults_of(stream, schema)[0])
+
+
+def test_a_file_that_changes_between_two_readings_is_refused(tmp_path, small):
+    columns = make_columns(random.Random(7), 60, comma=False, numbers=False)
+    path, schema = write(tmp_path, "csv", columns), schema_of()
+    source = in_blocks(path, schema)
+    with path.open("a") as file:
+        file.write(path.read_text().splitlines()[-1] + "\n")
+    assert "changed while it was read" in said(source.read_whole)
+
+
+def test_a_file_without_pyarrow_is_read_alike(tmp_path, small, monkeypatch):
+    import sys
+
+    columns = make_columns(random.Random(8), 100, comma=False, numbers=False)
+    path, schema = write(tmp_path, "csv", columns), schema_of()
+    whole = encode(read_table(path, schema), schema)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
+    assert in_blocks(path, schema).read_whole()[0].tobytes() == whole[0].tobytes()
+
+
+def test_columns_that_are_not_read_cost_nothing(tmp_path, monkeypatch):
+    """Of Parquet only the columns of the schema are decoded."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    columns = make_columns(random.Random(9), 50, comma=False, numbers=False)
+    path, asked = write(tmp_path, "parquet", columns), []
+    reading = pq.ParquetFile.iter_batches
+
+    def iterate(self, **settings):
+        asked.append(settings["columns"])
+        return reading(self, **settings)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iterate)
+    in_blocks(path, schema_of()).read_whole()
+    assert asked == [["age", "size", "bill", "town", "seen", "note", "y"]]
+
+
+def test_stream_gives_selected_rows_from_any_record_on(tmp_path, small):
+    columns = make_columns(random.Random(10), 80, comma=False, numbers=False)
+    path, schema = write(tmp_path, "csv", columns), schema_of()
+    source = li.data.stream(path, schema)
+    whole = source.read_whole()[0]
+    for first in (0, 1, 37, 79):
+        rows = np.concatenate([piece[0] for piece in source.pieces(5, first)])
+        np.testing.assert_array_equal(rows, whole[first:])
