@@ -198,6 +198,34 @@ def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, caps
         Training(data=order.data, epsilon=1.0, test=order.data).order()
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "accuracy was not measured, and a rare class"),
+        ({"class_weight": {"no": 1.0, "yes": 15.0}}, "and even with class weights a rare class"),
+        ({"threshold": 0.1}, "and even with a threshold a rare class"),
+        ({"report_accuracy": 0.5}, "one overall accuracy does not show them, and a rare class"),
+        (
+            {"report_accuracy": 0.5, "class_weight": {"no": 1.0, "yes": 15.0}},
+            "does not show them, and even with class weights a rare class",
+        ),
+        ({"exact": True}, "accuracy was not measured, and a rare class"),
+    ],
+)
+def test_rare_classes_are_warned_of_until_a_public_test_measures_them(tmp_path, capsys, more, said):
+    """A model may predict one class alone whatever the weights, and one accuracy hides it; the
+    remedy that is named takes the warning away."""
+    path = write(tmp_path / "a.csv", 25)
+    order = TrainingRequest(data=path, schema=SCHEMA, budget=Budget(3.0), **more)
+    card = shown(fit_file(order), capsys)
+    assert f"{said} may never be predicted: --test FILE --test-is-public shows it" in card
+    assert "--report-accuracy" not in card
+    helps = "shows it; --class-weight or --threshold may help"
+    assert (helps in card) == ({"class_weight", "threshold"}.isdisjoint(more))
+    card = shown(fit_file(replace(order, test=path)), capsys)
+    assert "may never be predicted" not in card and "test ranking AUROC" in card
+
+
 def test_the_plan_says_before_the_charge_that_text_has_no_onnx_form(tmp_path):
     facts = '[columns.age]\nkind = "number"\nlow = 0\nhigh = 100\n'
     for more, told in (("", False), ('[columns.note]\nkind = "text"\n', True)):

@@ -483,8 +483,23 @@ def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
         str(women) in "".join(map(str, answers(shown)))
         and '"slice": "women"' in cyclonedx(shown)["bom.cdx.json"]
     )
+    hides = "One overall accuracy does not show whether a rare class is ever predicted."
+    assert hides in "".join(map(str, answers(shown))), "the first one is of all records"
     again = scored.private_score(X, labels, epsilon=1.0)
     assert len(again.accuracies) == 4 and again.accuracies[:3] == scored.accuracies
+
+
+def test_labels_as_groups_show_a_class_that_is_never_predicted(tmp_path):
+    """What one accuracy hides, and the page does not say of scores by class."""
+    labels = np.where(np.arange(300) % 20 == 0, "yes", "no")
+    run = replace(RUN, n=300)
+    model = DPLogisticRegression(epsilon=3.0, delta=DELTA, run=run, classes=["no", "yes"])
+    fitted = model.fit(X, labels).fitted_
+    never = (fitted.predict(X) == "no").all()
+    scored = fitted.private_score(X, labels, epsilon=8.0, by=labels, groups=("no", "yes"))
+    assert never and scored.accuracies[0].low > 0.9 and scored.accuracies[1].low == 0.0
+    scored.save(tmp_path / "model")
+    assert "rare class" not in "".join(map(str, answers(read(tmp_path / "model"))))
 
 
 def test_intervals_of_groups_cover():

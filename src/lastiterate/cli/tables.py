@@ -329,21 +329,29 @@ def _text_rows(model: Any) -> list[tuple[str, str]]:
 
 
 def _hint_rare_classes(result: TrainResult) -> list[tuple[str, str]]:
-    """That nothing shows whether a rare class is predicted, where labels are by every default and
-    no score is known; all of it is public.
+    """That a rare class may never be predicted, where nothing was measured on public data: neither
+    class weights, a threshold nor one accuracy shows it; all of it is public.
     """
     order, model = result.order, result.model
-    if model.form != "linear" or measure(model) != "accuracy" or getattr(model, "accuracies", ()):
+    if model.form not in ("linear", "exact") or measure(model) != "accuracy":
         return []
-    if order.class_weight is not None or order.threshold is not None:
-        return []
-    counted = "" if order.stream else " or --report-accuracy"
     two = model.schema is not None and len(model.schema.classes) == 2
+    helps = f"; --class-weight{' or --threshold' * two} may help"
+    chosen = " and ".join(
+        words
+        for words, value in (
+            ("class weights", order.class_weight),
+            ("a threshold", order.threshold),
+        )
+        if value is not None
+    )
+    counted = bool(getattr(model, "accuracies", ()))
+    known = "one overall accuracy does not show them" if counted else "accuracy was not measured"
+    said = f"{known}, and {f'even with {chosen} ' if chosen else ''}a rare class may never be predicted"
     return [
         (
             "rare classes",
-            "accuracy was not measured, and a rare class may never be predicted: --test FILE "
-            f"--test-is-public{counted} shows it; --class-weight{' or --threshold' * two} helps",
+            f"{said}: --test FILE --test-is-public shows it{'' if chosen else helps}",
         )
     ]
 
@@ -474,11 +482,7 @@ def _selection_rows(model: Any) -> list[tuple[str, str]]:
             f"{many} candidate{'s' * (many > 1)}, {chosen.held_out} records held out for their "
             f"scores",
         ),
-        *(
-            [("rare classes", "accuracy hardly counts them; train has --class-weight, --threshold")]
-            if classes and not weighs_classes(run)
-            else []
-        ),
+        *([("rare classes", _describe_rare_selected(run))] if classes else []),
         (
             "run",
             f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
@@ -486,6 +490,14 @@ def _selection_rows(model: Any) -> list[tuple[str, str]]:
         ),
         *_probabilities(run, model.schema),
     ]
+
+
+def _describe_rare_selected(run: Run) -> str:
+    """What a selection by accuracy says of rare classes: nothing, whatever their weights."""
+    said = "accuracy hardly counts them"
+    if weighs_classes(run):
+        return f"{said}: even with class weights a rare class may never be predicted"
+    return f"{said}; train has --class-weight, --threshold"
 
 
 def _describe_row_norm(run: Run) -> str:

@@ -67,7 +67,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         Algorithm, by the names of ``lastiterate train --algorithm``.
     report_accuracy : float, optional
         Part of the budget mu^2, such as 0.05, for a noisy count of correct predictions on a tenth
-        of the records, held out of training. ``fitted_.accuracies`` has the result.
+        of the records, held out of training. ``fitted_.accuracies`` has the result, which does not
+        show whether a rare class is ever predicted.
     schema : Schema, dict or path, optional
         Public facts on the columns. ``fit`` then takes a data frame, and the schema states
         ``row_norm`` and the classes.

@@ -107,7 +107,8 @@ class FittedLinear(SelfContainedModel):
 
         ``epsilon``: what the count costs by itself, at the model's delta. ``groups``, ``by``: one
         accuracy for each of these public names instead, ``by`` (n,) the name of every record's
-        group; for all of them together the same ``epsilon``, since a record is of one group.
+        group; for all of them together the same ``epsilon``, since a record is of one group. Labels
+        as groups show whether a rare class is predicted, which one overall accuracy does not.
         ``unit``: who a row belongs to, demanded where the model protects such; nobody may have more
         of these than the run's ``rows_per_unit``. ``ledger``, ``dataset``: those of these records,
         charged before one is looked at. Read it as the last of ``accuracies`` of the model that is returned.

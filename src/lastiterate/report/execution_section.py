@@ -127,7 +127,7 @@ def execution(subject: ReportSource) -> Markup | str:
             "records and steps",
             [
                 show_count("records", stated["records"]),
-                " records, ",
+                f" {page_parts.name_counted(subject)}, ",
                 show_count("steps", stated["steps"]),
                 " steps, released: ",
                 stated["release"],
@@ -508,10 +508,11 @@ def _verdict_words(subject: ReportSource, row: dict[str, Any]) -> object:
         isinstance(checked, Violated)
         for checked in check_assumptions(theorem, to_accounted_run(run))
     )
+    failing = "1 condition fails" if broken == 1 else f"{broken} conditions fail"
     opened = (
         f"One change would make it apply: {change}."
         if change
-        else f"No single change that was tried makes it apply ({broken} conditions fail)."
+        else f"No single change that was tried makes it apply ({failing})."
     )
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]
 
@@ -547,10 +548,12 @@ def evidence(subject: ReportSource) -> Markup:
 
 
 def _describe_empty_rung(rung: str) -> str:
-    """Return what a rung without facts says; people typed more than the proof assumes."""
-    if rung != "ASSUMED":
-        return "nothing"
-    return 'no fact of the proof; what people typed is in section 1, "Taken on trust"'
+    """Return what a rung without facts says; people typed more than the proof assumes, and
+    epsilon pays for more than its facts."""
+    return {
+        "PAID": 'no fact of the proof; all that epsilon pays for is in section 5, "Charged"',
+        "ASSUMED": 'no fact of the proof; what people typed is in section 1, "Taken on trust"',
+    }.get(rung, "nothing")
 
 
 def secrets(subject: ReportSource) -> Markup:

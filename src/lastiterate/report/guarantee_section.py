@@ -29,6 +29,7 @@ from lastiterate.report.page_parts import (
     fold,
     is_record,
     make_table,
+    name_counted,
     name_protected_group,
     number,
     odds,
@@ -197,9 +198,7 @@ def _describe_release(subject: ReportSource) -> str:
     )
     if run is None:
         return what
-    unit = subject.body["stated"]["unit"]
-    counted = name_protected_group(unit, many=True) if run.rows_per_unit == 1 else "records"
-    return f"{what}; {run.steps} steps on {run.n} {counted}"
+    return f"{what}; {run.steps} steps on {run.n} {name_counted(subject)}"
 
 
 def _day(subject: ReportSource) -> object:
@@ -312,6 +311,9 @@ def _explain_meaning(subject: ReportSource) -> object:
 
 def _accuracy(subject: ReportSource) -> object:
     lines = [tag("p", str(each)) for each in subject.accuracies]
+    if any(not each.group for each in subject.accuracies):
+        said = "One overall accuracy does not show whether a rare class is ever predicted."
+        lines.append(tag("p", said, class_="soft"))
     said = subject.statement.get("accuracy")
     if said:
         lines.append(tag("p", str(said), tag("span", " (the releaser's statement)", class_="soft")))

@@ -15,6 +15,7 @@ from lastiterate.accounting.certificate_subject import (
     format_rounded_down,
     format_rounded_up,
 )
+from lastiterate.accounting.extra_charges import has_later_releases
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag
@@ -178,14 +179,21 @@ def not_computed(subject: ReportSource) -> str:
     """What the browser leaves to ``lastiterate verify``, in words."""
     kinds = {each["kind"] for each in list_closed_forms(subject)}
     theorem = subject.body.get("theorem")
-    if "renyi-steps" in kinds:
+    if "renyi-steps" in kinds or (theorem == "composition-gdp" and "composition" in kinds):
         return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
-    if theorem is not None and theorem != "composition-gdp" and kinds & {"epsilon", "mixture"}:
-        what = f"how the theorem {theorem} derives its curve from the run: this page starts from that curve"
+    derived = f"follows from the run by the theorem {theorem}" if theorem else "is proved"
+    if "epsilon" in kinds:
+        what = (
+            f"how mu {derived}: this page takes mu as the certificate states it, and epsilon "
+            "follows from mu"
+        )
+    elif "mixture" in kinds:
+        what = (
+            f"how the curve {derived}: this page takes the curve that was derived when it was "
+            "made, and epsilon follows from that curve"
+        )
     elif kinds & {"renyi", "renyi-table"}:
         what = "how the Renyi divergences follow from what is certified: this page starts from them"
-    elif theorem == "composition-gdp" and kinds & {"composition"}:
-        return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
     else:
         what = "epsilon itself, which is computed numerically" + (
             f" by the theorem {theorem}" if theorem else ""
@@ -201,6 +209,8 @@ def _composition(subject: ReportSource) -> list[dict[str, Any]]:
         (row["epsilon"] for row in verdicts if row["theorem"] == "composition-gdp"), None
     )
     if run is None or charged is None or run.preprocessing or not run.same_noise:
+        return []
+    if has_later_releases(run):
         return []
     how = stated["contributions"]
     return [
@@ -339,6 +349,12 @@ def is_record(unit: dict[str, Any]) -> bool:
 def counts_rows(subject: ReportSource) -> bool:
     """Whether rows are the records of a unit of several: their number is public then."""
     return subject.run is not None and subject.run.rows_per_unit > 1
+
+
+def name_counted(subject: ReportSource) -> str:
+    """Return what n counts: records, or the units that are records."""
+    unit = subject.body["stated"]["unit"]
+    return "records" if counts_rows(subject) else name_protected_group(unit, many=True)
 
 
 def describe_versions(subject: ReportSource) -> str:
