@@ -4,6 +4,7 @@ one table."""
 import csv
 import gzip
 import random
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from lastiterate.errors import InputError
 from lastiterate.features import row_form
 from lastiterate.release.units import Units
 
-KINDS = ("csv", "csv.gz", "parquet", "parts")
+KINDS = ("csv", "csv.gz", "parquet", "parts", "feather", "arrow", "hive")
 TOWNS = ("Bonn", "Ulm", "7", "7.50", "Köln, Süd")
 COLUMNS = {
     "age": {"kind": "number", "low": 0, "high": 90, "outside": "refuse", "missing": 40},
@@ -28,6 +29,7 @@ COLUMNS = {
     "note": {"kind": "text"},
     "who": {"kind": "id"},
     "rest": {"kind": "ignore"},
+    "run": {"kind": "ignore"},
 }
 FAULTS = {
     "age": ("old", "91", "-1", "1_0"),
@@ -79,7 +81,7 @@ def make_columns(rng: random.Random, n: int, *, comma: bool, numbers: bool) -> d
 
 
 def write(folder, kind, columns):
-    path = folder / (kind if kind == "parts" else f"d.{kind}")
+    path = folder / (kind if kind in ("parts", "hive") else f"d.{kind}")
     if kind.startswith("csv"):
         opened = gzip.open if kind.endswith("gz") else open
         with opened(path, "wt", newline="", encoding="utf-8") as file:
@@ -87,10 +89,26 @@ def write(folder, kind, columns):
         return path
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({name: pa.array(cells) for name, cells in columns.items()})
+    if kind == "feather":
+        feather = pytest.importorskip("pyarrow.feather")
+        feather.write_feather(table, path, compression="zstd", chunksize=13)
+        return path
+    if kind == "arrow":
+        with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table, max_chunksize=30)
+        return path
     if kind == "parquet":
         pq.write_table(table, path, row_group_size=9)
         return path
     path.mkdir()
+    if kind == "hive":  # a column of every part has one value, which its folder says
+        for town in sorted({*TOWNS, *columns["town"]}):
+            rows = table.filter(pa.compute.equal(table["town"], town)).drop_columns(["town"])
+            below = path / f"town={quote(town) or '__HIVE_DEFAULT_PARTITION__'}" / "run=1"
+            below.mkdir(parents=True)
+            if len(rows):
+                pq.write_table(rows, below / "0.parquet", row_group_size=9)
+        return path
     for part, first in enumerate(range(0, len(table), 17)):
         pq.write_table(table.slice(first, 17), path / f"{part:03}.parquet")
     return path
@@ -258,9 +276,11 @@ def test_a_refused_row_of_a_unit_has_its_number_in_the_file(tmp_path, small, kin
     columns["bill"][71], columns["bill"][72] = "much", "more"  # the first is not used
     path, schema = write(tmp_path, kind, columns), schema_of()
     stream, _ = Units("who", 1).limit_rows(open_table(path, schema), schema)
-    source = EncodedSource(stream, schema)
-    assert "in record 73" in said(source.read_whole)
-    assert "in record 73" in str(find_faults_of(stream, schema)[0])
+    table, _ = Units("who", 1).limit_rows(read_table(path, schema), schema)
+    told = said(lambda: encode(table, schema))
+    assert "in record 73" in told or kind == "hive", "folders have another order"
+    assert said(EncodedSource(stream, schema).read_whole) == told
+    assert str(find_faults_of(stream, schema)[0]) == told
 
 
 def test_a_file_that_changes_between_two_readings_is_refused(tmp_path, small):
@@ -307,3 +327,103 @@ def test_stream_gives_selected_rows_from_any_record_on(tmp_path, small):
     for first in (0, 1, 37, 79):
         rows = np.concatenate([piece[0] for piece in source.pieces(5, first)])
         np.testing.assert_array_equal(rows, whole[first:])
+
+
+# Folders COLUMN=VALUE, and Arrow files.
+
+FOLDERS = {
+    "target": "y",
+    "classes": ["no", "yes"],
+    "source": "made up",
+    "columns": {
+        "a": {"kind": "number", "low": 0, "high": 9},
+        "year": {"kind": "number", "low": 2000, "high": 2030, "missing": "indicator"},
+        "who": {"kind": "id"},
+    },
+}
+
+
+def write_part(path, values, **more):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {"a": values, "y": ["no", "yes"] * (len(values) // 2)} | more
+    pq.write_table(pa.table(columns), path)
+
+
+def test_folders_of_hive_give_columns(tmp_path):
+    """Their names are numbers, categories, missing values, and units."""
+    for year, who, first in (("2024", "ann b", 0), ("2025", "bob", 4), (None, "cy", 2)):
+        name = "__HIVE_DEFAULT_PARTITION__" if year is None else year
+        below = tmp_path / "d" / f"year={name}" / f"who={quote(who)}"
+        write_part(below / "0.parquet", [first, first + 1])
+        write_part(below / "1.parquet", [9, 9])
+    schema = Schema.from_dict(FOLDERS)
+    table, source = read_table(tmp_path / "d", schema), in_blocks(tmp_path / "d", schema)
+    assert table.names == ("a", "y", "year", "who")
+    assert list(table.cells["who"]) == ["ann b"] * 4 + ["bob"] * 4 + ["cy"] * 4
+    rows, _ = source.read_whole()
+    np.testing.assert_array_equal(rows, encode(table, schema)[0])
+    assert rows[0, 1] == np.float32(24 / 30 * 2 - 1) and rows[-1, 2] == 1 and len(rows) == 12
+    kept, _ = Units("who", 1).limit_rows(source.stream, schema)
+    assert len(kept) == 3
+    template = li.data.schema_template(tmp_path / "d", target="y")
+    assert '[columns."year"]' in template and '[columns."who"]' in template
+    with pytest.raises(InputError, match="schema does not describe"):
+        del (facts := schema.to_dict())["columns"]["year"]
+        in_blocks(tmp_path / "d", Schema.from_dict(facts))
+
+
+def test_a_folder_that_is_named_itself_gives_no_column(tmp_path):
+    write_part(tmp_path / "year=2024" / "0.parquet", [1, 2])
+    assert read_table(tmp_path / "year=2024").names == ("a", "y")
+
+
+@pytest.mark.parametrize(
+    ("paths", "more", "words"),
+    [
+        (["year=1/0.parquet", "0.parquet"], {}, "below folders of the same columns"),
+        (["year=1/0.parquet", "month=1/0.parquet"], {}, "below folders of the same columns"),
+        (["year=1/year=2/0.parquet"], {}, "must hold every column once"),
+        (["year=1/0.parquet"], {"year": [1, 2]}, "must hold every column once"),
+    ],
+)
+def test_folders_that_give_no_one_table_are_refused(tmp_path, paths, more, words):
+    for path in paths:
+        write_part(tmp_path / path, [1, 2], **more)
+    schema = Schema.from_dict(FOLDERS)
+    for read in (read_table, open_table):
+        assert words in said(lambda read=read: read(tmp_path, schema))
+
+
+def test_damaged_arrow_files_are_refused_in_a_sentence(tmp_path):
+    feather = pytest.importorskip("pyarrow.feather")
+    pa, rng, schema = pytest.importorskip("pyarrow"), random.Random(11), Schema.from_dict(FOLDERS)
+    table = pa.table({"a": [1, 2] * 20, "year": [2024.0] * 40, "who": ["x"] * 40, "y": ["no"] * 40})
+    path = tmp_path / "d.feather"
+    for compression in ("uncompressed", "lz4", "zstd"):
+        feather.write_feather(table, path, compression=compression, chunksize=7)
+        whole = path.read_bytes()
+        for _ in range(25):
+            content = bytearray(whole)
+            for _ in range(rng.randint(1, 3)):
+                content[rng.randrange(len(content))] = rng.randrange(256)
+            path.write_bytes(
+                content[: rng.randrange(len(content))] if rng.random() < 0.2 else content
+            )
+            try:
+                in_blocks(path, schema).read_whole()
+            except InputError as error:
+                assert "\n" not in str(error)
+    feather.write_feather(table, path, version=1)
+    assert "Feather of version 2" in said(lambda: open_table(path, schema))
+    path.write_bytes(b"year,who\n")
+    assert "complete Arrow file, which starts with ARROW1" in said(lambda: open_table(path, schema))
+
+
+def test_arrow_files_need_pyarrow(tmp_path, monkeypatch):
+    import sys
+
+    (tmp_path / "d.arrow").write_bytes(b"ARROW1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = said(lambda: read_table(tmp_path / "d.arrow"))
+    assert "in Arrow needs pyarrow" in told and "pip install lastiterate[parquet]" in told

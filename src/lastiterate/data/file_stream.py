@@ -1,4 +1,4 @@
-"""Files read piece by piece: one Parquet file or a folder of parts, checked for changes."""
+"""Files read piece by piece: a Parquet or Arrow file or a folder of parts, checked for changes."""
 
 from __future__ import annotations
 
@@ -157,19 +157,19 @@ class Stream(ABC):
         return Table(self.names, cells={name: [] for name in self.names})
 
 
-# Parquet: one file, or a folder of parts that are read in the order of their names.
+# Parquet and Arrow: one file, or a folder of parts that are read in the order of their names.
 
 
 class ParquetParts(Stream):
-    """Parquet files with the same columns, one behind the other."""
+    """Parquet or Arrow files with the same columns, one behind the other."""
 
     dear = True
 
     def __init__(self, path: Path, unread: frozenset[str] = frozenset()) -> None:
-        self._paths, self._unread = parts_of(path), unread
-        self.watched = FileSnapshot.of(*self._paths)
-        self.names = column_names(list(same_columns(self._paths)))
-        self._counts = [count_records(part) for part in self._paths]
+        self._parts, self._unread = parts_of(path), unread
+        self.watched = FileSnapshot.of(*(part.path for part in self._parts))
+        self.names = column_names(list(same_columns(self._parts)))
+        self._counts = [count_records(part) for part in self._parts]
         check_not_empty(path, self.names, len(self))
 
     def __len__(self) -> int:
@@ -177,13 +177,13 @@ class ParquetParts(Stream):
 
     @property
     def head(self) -> Table:
-        return replace(super().head, types=read_stated_types(self._paths[0], self._unread))
+        return replace(super().head, types=read_stated_types(self._parts[0], self._unread))
 
     def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         at = 0
-        for path, count in zip(self._paths, self._counts, strict=True):
+        for part, count in zip(self._parts, self._counts, strict=True):
             if at + count > first:
-                tables = read_batches(path, most, at, wanted.numbers, self._unread, wanted.names)
+                tables = read_batches(part, most, at, wanted.numbers, self._unread, wanted.names)
                 yield from split_tables(tables, most, first)
             at += count
 

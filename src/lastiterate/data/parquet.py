@@ -1,5 +1,5 @@
-"""Parquet, through pyarrow: every column becomes text cells as a CSV file has them, so one schema
-fits both."""
+"""Parquet and Arrow files, through pyarrow: every column becomes text cells as a CSV file has them,
+so one schema fits all."""
 
 # pyright: basic
 # Arrow has no types
@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -29,6 +31,60 @@ from lastiterate.data.table import (
 from lastiterate.errors import InputError
 
 SPREAD = "spread a list over columns of its own, write other values as text"
+
+
+# A file, or a folder of parts. Folders in it that are named COLUMN=VALUE give a column to all
+# records below them, as Hive and Spark write them.
+
+ARROW = (".feather", ".arrow")
+SUFFIXES = (".parquet", *ARROW)
+NOTHING = "__HIVE_DEFAULT_PARTITION__"
+"""How a folder's name says that a value is missing."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, and the columns that the names of its folders state, with their values."""
+
+    path: Path
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+def is_parts(path: Path) -> bool:
+    """Whether a path is a folder of Parquet files, or of folders COLUMN=VALUE of them."""
+    return path.is_dir() and next(_find_parts(path, ()), None) is not None
+
+
+def is_columns(path: Path) -> bool:
+    """Whether a path is a file or a folder that ``read_parquet`` reads, by its name."""
+    return path.suffix.lower() in SUFFIXES or is_parts(path)
+
+
+def parts_of(path: Path) -> list[Part]:
+    """The file, or all parts in a folder, in the order of their names."""
+    if not path.is_dir():
+        return [Part(path)]
+    parts = list(_find_parts(path, ()))
+    names = [[name for name, _ in part.keys] for part in parts]
+    other = next((part for part, keys in zip(parts, names, strict=True) if keys != names[0]), None)
+    if other is not None:
+        raise InputError(
+            "data folder",
+            "must hold all parts below folders of the same columns",
+            other.path.relative_to(path).as_posix(),
+            f"{parts[0].path.relative_to(path).as_posix()} lies below others",
+        )
+    return parts
+
+
+def _find_parts(folder: Path, keys: tuple[tuple[str, str], ...]) -> Iterator[Part]:
+    """The parts in a folder, then those in its folders COLUMN=VALUE; each in the order of names."""
+    yield from (Part(path, keys) for path in sorted(folder.glob("*.parquet")) if path.is_file())
+    for below in sorted(folder.iterdir()):
+        name, separator, value = map(unquote, below.name.partition("="))
+        if separator and name.strip() and below.is_dir():
+            text = "" if value == NOTHING else value.strip()
+            yield from _find_parts(below, (*keys, (name.strip(), text)))
 
 
 def read_parquet(path: Path, numbers: Container[str] = (), unread: Container[str] = ()) -> Table:
@@ -66,9 +122,9 @@ def _join_cells(parts: list[Cells]) -> Cells:
     )
 
 
-def count_records(path: Path) -> int:
-    """Return how many records a file holds, from its footer."""
-    with open_parquet(path) as file:
+def count_records(part: Part) -> int:
+    """Return how many records a part holds, from its footer."""
+    with open_columns(part.path) as file:
         return file.metadata.num_rows
 
 
@@ -88,36 +144,60 @@ def read_blocks(
 
 
 def read_batches(
-    path: Path,
+    part: Part,
     most: int,
     at: int,
     numbers: Container[str],
     unread: Container[str] = (),
     coded: Container[str] | None = None,
 ) -> Iterator[Table]:
-    """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it.
+    """The records of one part, 1 .. ``most`` of them at a time; ``at``: how many lie before it.
 
     ``coded``: the only columns that are read, and text comes as ``CodedCells``.
     """
-    with open_parquet(path) as file:
-        names = column_names(list(file.schema_arrow.names))
+    with open_columns(part.path) as file:
+        schema = file.schema_arrow
+        own = column_names(list(schema.names))
+        names = _all_names(own, part)
         read = [
             raw
-            for raw, name, kind in zip(
-                file.schema_arrow.names, names, file.schema_arrow.types, strict=True
-            )
+            for raw, name, kind in zip(schema.names, own, schema.types, strict=True)
             if (name not in unread or has_cells(kind)) and (coded is None or name in coded)
         ]
         batches = file.iter_batches(batch_size=most, columns=read, use_threads=False)
-        while (batch := _next(batches, path)) is not None:
+        while (batch := _next(batches, part.path)) is not None:
             # a column within another may have the name of one that is read
             columns = [batch.column(batch.schema.names.index(raw)) for raw in read]
             cells = {
                 name: cells_by_kind(name, column, name in numbers, coded is not None)
                 for name, column in zip(column_names(read), columns, strict=True)
             }
+            cells |= {
+                name: _repeat(value, batch.num_rows, coded is not None)
+                for name, value in part.keys
+                if coded is None or name in coded
+            }
             yield Table(names, cells, first=at)
             at += batch.num_rows
+
+
+def _repeat(value: str, count: int, coded: bool) -> Cells:
+    return CodedCells([value], np.zeros(count, np.int32)) if coded else [value] * count
+
+
+def _all_names(own: tuple[str, ...], part: Part) -> tuple[str, ...]:
+    """The names of a part's columns, those of its folders behind its own."""
+    above = [name for name, _ in part.keys]
+    twice = next((name for name in above if name in own or above.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            "data folder",
+            "must hold every column once, and has one in the names of folders that its parts, or "
+            "other folders, have as well",
+            twice,
+            "rename the folders",
+        )
+    return (*own, *above)
 
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
@@ -130,10 +210,10 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
     except (
         Exception
     ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
-        raise damage_error(path, "must be a complete Parquet file", error) from None
+        raise damage_error(path, f"must be a complete {_form_name(path)} file", error) from None
 
 
-def same_columns(parts: list[Path]) -> dict[str, str]:
+def same_columns(parts: list[Part]) -> dict[str, str]:
     """Names and types of the columns of all parts. Errors: parts that differ in them: 3 of one type
     and 3.00 of another are two categories, or two persons."""
     first, *others = parts
@@ -143,26 +223,23 @@ def same_columns(parts: list[Path]) -> dict[str, str]:
         raise InputError(
             "data folder",
             "must hold parts with the same columns, of the same types",
-            different.name,
-            f"those of {first.name} are others",
+            different.path.name,
+            f"those of {first.path.name} are others",
         )
     return types
 
 
-def is_parts(path: Path) -> bool:
-    """A folder of Parquet files."""
-    return path.is_dir() and any(path.glob("*.parquet"))
-
-
-def parts_of(path: Path) -> list[Path]:
-    """The file, or all parts in a folder, in the order of their names."""
-    return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+# Files of columns: Parquet, and Arrow's own form, which is Feather of version 2.
 
 
 @contextmanager
-def open_parquet(path: Path) -> Generator[Any]:
-    """The open file, of which only the footer is read."""
-    parquet = _library(path)
+def open_columns(path: Path) -> Generator[Any]:
+    """The open file, of which only the footer is read: a ``ParquetFile``, or an ``ArrowFile``."""
+    if path.suffix.lower() in ARROW:
+        with ArrowFile(path) as file:
+            yield file
+        return
+    parquet = _import_library(path).parquet
     try:
         with path.open("rb") as start:
             if start.read(4) != b"PAR1":  # pyarrow looks at the end only
@@ -180,31 +257,106 @@ def open_parquet(path: Path) -> Generator[Any]:
         yield file
 
 
-def _library(path: Path) -> Any:
+class ArrowFile:
+    """An Arrow file, with what is used here of a ``ParquetFile``: one batch of it is held at a time.
+
+    ``schema_arrow``: names and types of its columns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._arrow = path, _import_library(path)
+        with path.open("rb") as start:
+            begin = start.read(6)
+        if begin[:4] == b"FEA1":
+            raise InputError(
+                "data file",
+                "must be Feather of version 2",
+                path.name,
+                "write it again with version=2, or as Parquet",
+            )
+        if begin != b"ARROW1":
+            raise damage_error(path, "must be a complete Arrow file, which starts with ARROW1")
+        # a mapped file that is cut off meanwhile would end the process
+        self._source = self._arrow.OSFile(str(path))
+        self.schema_arrow = self._open(None).schema
+
+    def __enter__(self) -> ArrowFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    @property
+    def metadata(self) -> ArrowFile:
+        """Itself, which knows ``num_rows``."""
+        return self
+
+    @property
+    def num_rows(self) -> int:
+        """How many records there are; of every batch the form alone is read, or one column."""
+        return sum(batch.num_rows for batch in self._read_batches([0]))
+
+    def iter_batches(
+        self, *, batch_size: int, columns: list[str], use_threads: bool
+    ) -> Iterator[Any]:
+        """The records of some columns, 1 .. ``batch_size`` at a time."""
+        names = self.schema_arrow.names
+        for batch in self._read_batches([names.index(name) for name in columns]):
+            for first in range(0, batch.num_rows, batch_size):
+                yield batch.slice(first, batch_size)
+
+    def _read_batches(self, fields: list[int]) -> Iterator[Any]:
+        reader = self._open(fields if self.schema_arrow.names else None)
+        try:
+            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+        except Exception as error:
+            raise damage_error(self._path, "must be a complete Arrow file", error) from None
+
+    def _open(self, fields: list[int] | None) -> Any:
+        """Its reader, of some columns; pyarrow raises errors of many kinds on damaged bytes."""
+        ipc = self._arrow.ipc
+        options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+        try:
+            reader = ipc.open_file(self._source, options=options)
+            reader.schema.names  # noqa: B018 decodes them
+            return reader
+        except Exception as error:
+            raise damage_error(self._path, "must be a complete Arrow file", error) from None
+
+
+def _form_name(path: Path) -> str:
+    return "Arrow" if path.suffix.lower() in ARROW else "Parquet"
+
+
+def _import_library(path: Path) -> Any:
     try:
-        import pyarrow.parquet as parquet
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
     except ImportError:
         raise InputError(
             "data file",
-            "in Parquet needs pyarrow",
+            f"in {_form_name(path)} needs pyarrow",
             path.name,
             "install it with: pip install lastiterate[parquet]",
         ) from None
-    return parquet
+    return pyarrow
 
 
-def column_types(path: Path) -> dict[str, str]:
+def column_types(part: Part) -> dict[str, str]:
     """Names of the columns, and what the file's own schema calls their types; no cell is read."""
-    with open_parquet(path) as file:
+    with open_columns(part.path) as file:
         schema = file.schema_arrow
-        return dict(zip(column_names(list(schema.names)), map(str, schema.types), strict=True))
+    own = column_names(list(schema.names))
+    above = dict.fromkeys(_all_names(own, part)[len(own) :], "string")
+    return dict(zip(own, map(str, schema.types), strict=True)) | above
 
 
 def read_types(path: Path) -> dict[str, str]:
     """Names of the columns, and the kinds that the file's own schema states for what they hold; no
     cell is read."""
     first = parts_of(path)[0]
-    with open_parquet(first) as file:
+    with open_columns(first.path) as file:
         schema = file.schema_arrow
     from pyarrow import types
 
@@ -217,10 +369,11 @@ def read_types(path: Path) -> dict[str, str]:
             "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
         )
 
-    return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
+    own = dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
+    return own | {name: "category" for name, _ in first.keys}
 
 
-def read_stated_types(path: Path, unread: Container[str] = ()) -> dict[str, str]:
+def read_stated_types(part: Part, unread: Container[str] = ()) -> dict[str, str]:
     """Return what every column holds by the file's own schema, in the words of ``Table``; no cell
     is read. ``unread``: as in ``read_parquet``.
 
@@ -248,13 +401,15 @@ def read_stated_types(path: Path, unread: Container[str] = ()) -> dict[str, str]
             else "text"
         )
 
-    with open_parquet(path) as file:
+    with open_columns(part.path) as file:
         schema = file.schema_arrow
     names = column_names(list(schema.names))
     for name, kind in zip(names, schema.types, strict=True):
         if name not in unread:
             _check_type(name, kind)
-    return dict(zip(names, map(name_type, schema.types), strict=True))
+    return dict(zip(names, map(name_type, schema.types), strict=True)) | {
+        name: "text" for name, _ in part.keys
+    }
 
 
 def cells_by_kind(name: str, column: Any, number: bool, coded: bool = False) -> Cells:

@@ -23,7 +23,7 @@ from lastiterate.data.csv_files import (
     read_header,
 )
 from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
-from lastiterate.data.parquet import is_parts, read_parquet, read_types
+from lastiterate.data.parquet import ARROW, is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
 from lastiterate.data.table import Table, explain_read_errors, unreadable
@@ -110,8 +110,8 @@ class Format:
     """
 
 
-def _ends(suffix: str) -> Callable[[Path], bool]:
-    return lambda path: path.suffix.lower() == suffix
+def _ends(*suffixes: str) -> Callable[[Path], bool]:
+    return lambda path: path.suffix.lower() in suffixes
 
 
 FORMATS = (
@@ -124,6 +124,7 @@ FORMATS = (
         lambda path: dict.fromkeys(read_header(path, stated=True), "?"),
     ),
     Format(".parquet", _ends(".parquet"), read_parquet, read_types),
+    Format(".feather or .arrow", _ends(*ARROW), read_parquet, read_types),
     Format(".npz", _ends(".npz"), read_npz),
     Format(".npy", _ends(".npy"), read_npy),
     Format("CIFAR-10 .bin", _ends(".bin"), read_batch),

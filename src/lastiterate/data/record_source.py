@@ -16,7 +16,7 @@ from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table
 from lastiterate.data.encoding import encode, encode_tables, find_faults, form_of
 from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream, Wanted, split_tables
 from lastiterate.data.numpy_files import is_idx
-from lastiterate.data.parquet import is_parts, read_parquet
+from lastiterate.data.parquet import is_columns, is_parts, read_parquet
 from lastiterate.data.readers import check_has_names, find_format, header_rule, read_table
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
@@ -206,7 +206,7 @@ class Generated:
 
 
 def stream(path: str | Path, schema: object = None) -> EncodedSource | ArraySource:
-    """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet
+    """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, Arrow, or a folder of Parquet
     parts.
 
     ``schema``: public facts of its columns (a Schema, its dictionary, or the path of its TOML
@@ -242,7 +242,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
             "data file", "must be an existing file, or a folder of Parquet files", str(path)
         )
     with explain_read_errors(path):
-        if is_parts(path) or path.suffix.lower() == ".parquet":
+        if is_columns(path):
             return ParquetParts(path, frozenset() if schema is None else schema.unread)
         if is_text_table(path):
             return TextFile(path, header_rule(schema))
@@ -254,7 +254,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         "data file",
         "cannot be read piece by piece",
         path.name,
-        "write it as .npy, IDX, .csv or .parquet (or a folder of .parquet files)",
+        "write it as .npy, IDX, .csv, .parquet or .arrow (or a folder of .parquet files)",
     )
 
 
@@ -273,7 +273,7 @@ def open_table(path: str | Path, schema: Schema) -> Table | Stream:
 def is_table(path: str | Path) -> bool:
     """Whether a file that is read piece by piece is a table, by its name."""
     path = Path(path)
-    return is_text_table(path) or is_parts(path) or path.suffix.lower() == ".parquet"
+    return is_text_table(path) or is_columns(path)
 
 
 def estimate_memory(path: str | Path) -> float:
@@ -285,5 +285,6 @@ def estimate_memory(path: str | Path) -> float:
 def streams(path: str | Path) -> bool:
     """Whether a file is of a kind that can be read piece by piece."""
     path = Path(path)
-    named = is_text_table(path) or path.name.lower().endswith((".npy", ".parquet"))
-    return path.exists() and (is_parts(path) or (path.is_file() and (named or is_idx(path))))
+    if not path.is_file():
+        return is_parts(path)
+    return is_table(path) or path.name.lower().endswith(".npy") or is_idx(path)
