@@ -96,6 +96,12 @@ def specifications():
         1e-5,
     )
     yield (
+        "allocated-counted-apart",
+        "random-allocation-pld",
+        run(batching=li.RandomAllocation(100), counts=(li.NoisyCount(3.0, 200, "apart"),)),
+        1e-5,
+    )
+    yield (
         "full-groups",
         "composition-gdp",
         run(counts=(li.NoisyGroups(30.0, 200, ("a", "b")),)),

@@ -174,8 +174,8 @@ def test_a_statement_below_what_linear_losses_show_is_refuted(tmp_path):
     assert main([str(path)]) == 3  # the constant is the releaser's word
 
 
-def ledger(path, mu=0.5, budget=1.0, changed=None):
-    """A ledger with one charge of a mu-Gaussian mechanism."""
+def ledger(path, mu=0.5, budget=1.0, changed=None, curve=None):
+    """A ledger with one charge of a mu-Gaussian mechanism, for its own curve or another one."""
     base = sqlite3.connect(path)
     base.execute("CREATE TABLE events (number, event, chain)")
     base.execute(
@@ -183,7 +183,8 @@ def ledger(path, mu=0.5, budget=1.0, changed=None):
         "state)"
     )
     filter_ = json.dumps({"type": "GaussianFilter", "mu": budget, "failure": 0.0})
-    curve, costs = json.dumps({"type": "Gdp", "mu": mu}), json.dumps([int(mu * mu * 2**40) + 1, 0])
+    curve = json.dumps(curve or {"type": "Gdp", "mu": mu})
+    costs = json.dumps([int(mu * mu * 2**40) + 1, 0])
     line = [1, "t", "d", "p", "r", curve, costs, "2026-01-01"]
     tied = chain("", *line)
     names = ["number", "token", "dataset", "purpose", "run", "curve", "costs", "day"]
@@ -216,6 +217,35 @@ def test_ledgers(tmp_path, capsys):
     changed = "UPDATE events SET event = replace(event, '0.5', '0.4') WHERE number = 3"
     assert main([ledger(tmp_path / "c.db", changed=changed)]) == 2
     assert main([ledger(tmp_path / "d.db", changed="UPDATE releases SET state = 'cancelled'")]) == 2
+
+
+def gaussian(mu):
+    return {"type": "Gdp", "mu": mu}
+
+
+@pytest.mark.parametrize(
+    ("parts", "known"),
+    [
+        ([gaussian(0.5), gaussian(0.3)], None),
+        ([gaussian(0.3), {"type": "BestOf", "curves": [gaussian(9.0), gaussian(0.5)]}], None),
+        ([gaussian(0.5), gaussian(0.50001)], "epsilon 2.2"),
+        ([gaussian(0.51), gaussian(0.3)], "epsilon 2.3"),
+        ([gaussian(0.3), {"type": "BestOf", "curves": [gaussian(9.0), gaussian(0.6)]}], "epsilon"),
+        ([gaussian(0.3), {"type": "PerturbedObjective", "mu": 0.1}], "no bound"),
+        ([], "no bound"),
+    ],
+)
+def test_a_charge_pays_for_each_part_of_a_worse_one(parts, known, tmp_path, capsys):
+    """Records that are trained on and records that are only counted: the charge of 0.5 must cover
+    whichever is worse, and a charge that covers one of them alone is refused."""
+    path = ledger(tmp_path / "a.db", curve={"type": "WorstOf", "curves": parts})
+    assert main([path]) == (0 if known is None else 3)
+    line = capsys.readouterr().out.splitlines()[1]
+    words = "d, release 1: the charge covers its privacy curve"
+    if known is None:
+        assert line == f"holds: {words}"
+    else:
+        assert line.startswith(f"not covered: {words}: not shown; known here: {known}")
 
 
 def test_certificates_of_nothing_hold():

@@ -75,6 +75,7 @@ def test_a_forgotten_record_is_checked():
     assert check({**stored, "epsilon": report.own["epsilon"] * 1.0001}).verdict == HOLDS
 
 
+APART = (li.NoisyCount(5.0, 66, "apart"),)
 CHARGES = {
     "steps": {"noise": li.NoiseMultiplier(20.0)},
     "allocation": {"batching": li.RandomAllocation(60)},
@@ -85,6 +86,16 @@ CHARGES = {
     "snapshots": {"batching": li.Poisson(0.05), "method": li.VarianceReduced(10, 3.0)},
     "units": {"batching": li.Poisson(0.02), "rows_per_unit": 2, "noise": li.NoiseMultiplier(9.0)},
     "exchanged": {"batching": li.RandomAllocation(60), "adjacency": "replace-one"},
+    "counted": {"batching": li.RandomAllocation(60), "counts": APART},
+    "counted-more": {
+        "batching": li.RandomAllocation(60),
+        "counts": (li.NoisyCount(1.0, 66, "apart"),),
+    },
+    "counted-exchanged": {
+        "batching": li.RandomAllocation(60),
+        "adjacency": "replace-one",
+        "counts": APART,
+    },
 }
 
 

@@ -32,6 +32,7 @@ LONGEST, DEEPEST = 64 * 2**20, 40
 CLOSE = 1 + 1e-3
 """What is stated holds where it is at least the bound that is computed here, over this."""
 HOLDS, REFUTED, NOT_COVERED = "holds", "refuted", "not covered"
+UNSHOWN = ": no theorem that is known here shows it"
 
 
 @dataclass
@@ -47,6 +48,10 @@ class Report:
         self.lines.append(f"{verdict}: {words}")
         rank = [HOLDS, NOT_COVERED, REFUTED]
         self.verdict = max(self.verdict, verdict, key=rank.index)
+
+    def show(self, shown: bool, words: str, more: str = UNSHOWN) -> None:
+        """Add a statement that holds where it is shown; elsewhere with ``more``, as not covered."""
+        self.say(HOLDS if shown else NOT_COVERED, words + ("" if shown else more))
 
 
 def read(path: Path) -> Any:
@@ -279,9 +284,8 @@ def compare(report: Report, stored: Any, delta: float | None) -> None:
             curve = curves.Best([curve, of_run(run, "composition-gdp", None, at_least, [])])
             report.lines.append("  or every step charged in full: composition-gdp")
     own = report.own["epsilon"] = curve.epsilon(at, epsilon)
-    words = f"epsilon {epsilon:.6g} at delta {at:g} ({stored['adjacency']})"
-    more = "" if (holds := own <= epsilon * CLOSE) else ", which is larger: not shown"
-    report.say(HOLDS if holds else NOT_COVERED, f"{words}; computed here: {own:.6g}{more}")
+    words = f"{epsilon:.6g} at delta {at:g} ({stored['adjacency']}); computed here: {own:.6g}"
+    report.show(own <= epsilon * CLOSE, f"epsilon {words}", ", which is larger: not shown")
     check_others(report, stored, curve, at)
     if delta is not None:
         own = report.own[f"epsilon at {delta:g}"] = curve.epsilon(delta)
@@ -300,25 +304,18 @@ def check_others(report: Report, stored: Body, curve: Curve, delta: float) -> No
     numbers = [(one, "delta", "epsilon", None) for one in guarantees if one["epsilon"] is not None]
     if stated.get("right_guesses") is not None:  # (1 + delta(0)) / 2
         right = stated_number(stated, "right_guesses", 0.5)
-        shown = (
-            (1 + one.delta(0.0)) / 2 for one in itertools.chain([curve], alternatives(stored, None))
-        )
-        found = any(one - 0.5 <= (right - 0.5) * CLOSE for one in shown)
-        more = "" if found else ": no theorem that is known here shows it"
-        report.say(HOLDS if found else NOT_COVERED, f"right guesses {right:.6g}{more}")
+        tried = itertools.chain([curve], alternatives(stored, None))
+        found = any(one.delta(0.0) / 2 <= (right - 0.5) * CLOSE for one in tried)
+        report.show(found, f"right guesses {right:.6g}")
     if stored.get("epsilon_replace_one") is not None and stored.get("adjacency") != "forgotten":
         numbers.append((stored, "delta", "epsilon_replace_one", "replace-one"))
     for body, at, name, adjacency in numbers:
         delta, epsilon = stated_number(body, at, math.ulp(0.0), 1.0), stated_number(body, name)
         first = [curve] if adjacency is None else []
-        found = any(
-            one.delta(epsilon * CLOSE) <= delta
-            for one in itertools.chain(first, alternatives(stored, adjacency))
-        )
-        more = "" if found else ": no theorem that is known here shows it"
+        tried = itertools.chain(first, alternatives(stored, adjacency))
+        found = any(one.delta(epsilon * CLOSE) <= delta for one in tried)
         under = " under replace-one" if adjacency else ""
-        words = f"epsilon{under} {epsilon:.6g} at delta {delta:g}{more}"
-        report.say(HOLDS if found else NOT_COVERED, words)
+        report.show(found, f"epsilon{under} {epsilon:.6g} at delta {delta:g}")
 
 
 def alternatives(stored: Body, adjacency: str | None) -> Iterator[Curve]:
@@ -376,6 +373,8 @@ def stated_curves(body: Body) -> list[Curve]:
             return [one.group(size) for one in stated_curves(curve)]
         case {"type": "BestOf", "curves": parts}:
             return [one for part in parts for one in stated_curves(part)]
+        case {"type": "WorstOf", "curves": [_, *_] as parts}:  # each part has to be paid for
+            return [curves.Best(x, max) for x in itertools.product(*map(stated_curves, parts))]
     return []
 
 
@@ -387,6 +386,8 @@ def is_paid(curve: Curve, square: float, failure: float) -> bool:
     point (e_j, d_j) also bounds smaller e, where curves can be worse: d(e) <= d_j + (1 - e^(e -
     e_j)) (1 - d_j) / (1 + e^-e_j).
     """
+    if isinstance(curve, curves.Best) and curve.choose is max:
+        return all(is_paid(part, square, failure) for part in curve.curves)
     mu = math.sqrt(square) * (1 + 1e-12)
     if isinstance(curve, curves.Mixture) and curve.mu <= mu:
         return True
@@ -450,10 +451,11 @@ def check_budget(report: Report, name: str, limit: Body, charged: list[Body]) ->
     for line in charged:
         costs = [x * unit for x, unit in zip(parse(line["costs"], "costs"), UNITS, strict=True)]
         spent = [a + b for a, b in zip(spent, costs, strict=True)]
-        curve = parse(line["curve"], "curve", math.inf)
-        paid = any(is_paid(x, *map(float, costs)) for x in stated_curves(curve))
-        words = f"the charge {'covers' if paid else 'is not shown to cover'} its privacy curve"
-        report.say(HOLDS if paid else NOT_COVERED, f"{name}, release {line['number']}: {words}")
+        known = stated_curves(parse(line["curve"], "curve", math.inf))
+        paid = any(is_paid(x, *map(float, costs)) for x in known)
+        words = f"{name}, release {line['number']}: the charge covers its privacy curve"
+        bounds = [f"epsilon {x.epsilon(1e-6):.6g} at delta 1e-06" for x in known if not paid]
+        report.show(paid, words, f": not shown; known here: {', '.join(bounds) or 'no bound'}")
     square = Fraction(limit["mu"]) ** 2
     within = spent[0] <= square and spent[1] <= Fraction(limit["failure"])
     share = float(spent[0] / square)
