@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.errors import InputError
+from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.ledger import GaussianFilter, Ledger, history
-from lastiterate.ledger.budget import is_row
+from lastiterate.ledger.budget import is_other_unit, is_row
 from lastiterate.ledger.quote import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
@@ -151,3 +151,104 @@ def test_a_command_makes_it(tmp_path: Path) -> None:
 )
 def test_words_for_single_rows(words: str, single: bool) -> None:
     assert is_row(words) is single
+
+
+TWO_IDS = """\
+target = "again"
+classes = ["no", "yes"]
+[columns.stay]
+kind = "id"
+[columns.patient]
+kind = "id"
+[columns.age]
+kind = "number"
+low = 0
+high = 100
+"""
+
+
+@pytest.fixture(scope="module")
+def stays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 60 stays of 20 patients, whose schema calls both numbers ids."""
+    place = tmp_path_factory.mktemp("stays")
+    rows = [f"s{i},p{i // 3},{20 + i},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    (place / "stays.csv").write_text("\n".join(["stay,patient,age,again", *rows, ""]))
+    (place / "stays.toml").write_text(TWO_IDS)
+    return place
+
+
+def try_stays(stays: Path, tmp_path: Path, unit: str, *options: str) -> tuple[int, str, Ledger]:
+    """Train on the stays under a ledger per ``unit``: exit code, what was said, the ledger."""
+    tmp_path.mkdir(exist_ok=True)
+    ledger = Ledger(tmp_path / "b.db")
+    limit = GaussianFilter(4.0)
+    ledger.add("stays", unit=unit, rows_per_unit=3, adjacency="zero-out", filter=limit)
+    data = [str(stays / "stays.csv"), "--schema", str(stays / "stays.toml")]
+    budget = ["--epsilon", "3", "--delta", "1e-4", "--ledger", str(ledger.path)]
+    order = ["train", *data, *budget, "--dataset", "stays", "--out", str(tmp_path / "m"), *options]
+    result = CliRunner().invoke(app, order)
+    return result.exit_code, " ".join(result.output.split()), ledger
+
+
+def test_another_column_than_the_ledgers_unit_is_refused(stays: Path, tmp_path: Path) -> None:
+    """The table has the column that the budget is for: a stay is no patient."""
+    code, said, ledger = try_stays(
+        stays, tmp_path, "patient", "--unit", "stay", "--rows-per-unit", "3"
+    )
+    assert code == 2 and "--unit must be patient" in said and "give --unit patient" in said
+    assert not ledger.total("stays").releases
+
+
+def test_a_refusal_names_the_column_of_the_ledgers_unit(stays: Path, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "small.db")
+    for dataset, unit in (("a", "patient"), ("b", "person")):
+        filter_ = GaussianFilter(0.5)
+        ledger.add(dataset, unit=unit, rows_per_unit=3, adjacency="zero-out", filter=filter_)
+    for dataset, remedy in (
+        ("a", "add --unit patient, where --rows-per-unit 3"),
+        ("b", "the column that names each person (the schema calls stay and patient ids)"),
+    ):
+        data = [str(stays / "stays.csv"), "--schema", str(stays / "stays.toml")]
+        budget = ["--epsilon", "1", "--delta", "1e-4", "--ledger", str(ledger.path)]
+        order = ["train", *data, *budget, "--dataset", dataset, "--out", str(tmp_path / dataset)]
+        result = CliRunner().invoke(app, order)
+        assert result.exit_code == 2 and remedy in " ".join(result.output.split())
+
+
+def test_more_rows_than_the_ledger_says_anybody_has_are_refused(
+    stays: Path, tmp_path: Path
+) -> None:
+    order = ["--unit", "patient", "--rows-per-unit"]
+    code, said, ledger = try_stays(stays, tmp_path, "patient", *order, "4")
+    assert code == 2 and "--rows-per-unit must be at most 3" in said
+    assert not ledger.total("stays").releases
+    assert try_stays(stays, tmp_path / "again", "patient", *order, "2")[0] == 0
+
+
+def test_a_unit_of_another_name_is_said_at_the_charge_and_on_the_page(
+    stays: Path, tmp_path: Path
+) -> None:
+    with pytest.warns(BudgetWarning, match="it protects one person only if nobody has two"):
+        code, _, _ = try_stays(stays, tmp_path, "person", "--unit", "stay")
+    assert code == 0
+    page = (tmp_path / "m" / "report.html").read_text()
+    assert "budget is per person, and this model protects one stay" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "other"),
+    [
+        ("patient", "patient", False),
+        ("Patient_ID", "one patient", False),
+        ("patients", "patient", False),
+        ("stay", "patient", True),
+        ("id", "person", True),
+        ("", "person", False),
+        ("unit", "person", False),
+        ("stay", "row", False),
+    ],
+)
+def test_names_of_units_are_compared_without_their_endings(
+    name: str, unit: str, other: bool
+) -> None:
+    assert is_other_unit(name, unit) is other

@@ -258,7 +258,7 @@ def check_command(asked: ReadFile) -> None:
     from lastiterate.data import check_readable
     from lastiterate.release import data_file
     from lastiterate.release.file_training import ABOUT_DATA, find_reading_faults
-    from lastiterate.release.units import find_id_column
+    from lastiterate.release.units import find_id_columns
 
     schema, units = asked.read_schema(), asked.units()
     stream = asked.stream or data_file.is_array_too_large(asked.data, data_file.MemoryBound())
@@ -292,9 +292,9 @@ def check_command(asked: ReadFile) -> None:
             highlight=False,
             markup=False,
         )
-    if units is None and not faults and (column := find_id_column(schema)) is not None:
+    if units is None and not faults and (ids := find_id_columns(schema)):
         console.print(
-            f"{describe_protection(column)}; without it, single rows are protected.",
+            f"{describe_protection(ids)}; without it, single rows are protected.",
             highlight=False,
             markup=False,
         )

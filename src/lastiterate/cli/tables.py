@@ -27,7 +27,7 @@ from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_risk import predict_scores
-from lastiterate.release.units import find_id_column
+from lastiterate.release.units import find_id_columns
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.preprocessing import PrivateMean
@@ -267,9 +267,14 @@ def _describe_unit(run: Run | None, certificate: Certificate, delta: float) -> s
     return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
 
 
-def describe_protection(column: str) -> str:
-    """How all rows of one person are protected together; ``column`` names the person."""
-    return f"--unit {shlex.quote(column)} protects all rows of one {column} together"
+def describe_protection(ids: tuple[str, ...]) -> str:
+    """How all rows of one person are protected together; one of ``ids`` may name the person."""
+    if len(ids) == 1:
+        return f"--unit {shlex.quote(ids[0])} protects all rows of one {ids[0]} together"
+    return (
+        f"--unit COLUMN protects all rows of a person together: {' or '.join(ids)}, whichever "
+        "names the person"
+    )
 
 
 def _person_rows(model: Any) -> list[tuple[str, str]]:
@@ -280,8 +285,8 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     if run is None:
         return []
     if not unit:
-        ids = find_id_column(model.schema)
-        if ids is None or max(run.rows_per_unit, run.rows_per_record) > 1:
+        ids = find_id_columns(model.schema)
+        if not ids or max(run.rows_per_unit, run.rows_per_record) > 1:
             return []
         return [("persons", escape(describe_protection(ids)))]
     rows = max(run.rows_per_unit, run.rows_per_record)

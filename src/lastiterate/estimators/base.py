@@ -54,7 +54,7 @@ from lastiterate.release.pipeline import finish
 from lastiterate.release.score_meaning import Answers, Labels
 from lastiterate.release.training import notebook_progress
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
-from lastiterate.release.units import KeptUnits, find_id_column
+from lastiterate.release.units import KeptUnits, find_id_columns
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (
@@ -547,13 +547,18 @@ def warn_of_single_rows(estimator: object, schemas: list[Schema]) -> None:
     """Warn, once per process, where a schema names a column of identifiers and nobody says that
     whoever they identify is protected."""
     global _warned
-    column = next(filter(None, map(find_id_column, schemas)), None)
-    if column is None or _warned:
+    ids = next((found for one in schemas if (found := find_id_columns(one))), None)
+    if ids is None or _warned:
         return
     _warned = True
+    calls = " or ".join(write_fit_of_units(estimator, column) for column in ids)
+    one = len(ids) == 1
+    called = f"{ids[0]!r} an id" if one else f"{' and '.join(map(repr, ids))} ids"
+    whose = f"one {ids[0]}" if one else "a person, whichever column names the person,"
     warnings.warn(
-        f"this fit protects single rows, and the schema calls {column!r} an id: "
-        f"{write_fit_of_units(estimator, column)} protects all rows of one {column} together",
+        f"this fit protects single rows, and the schema calls {called}: "
+        f"{calls} protects all rows of {whose} together; by default the first row of each is used, "
+        "rows_per_unit= of the estimator takes more",
         RowProtectionWarning,
         stacklevel=outside(),
     )

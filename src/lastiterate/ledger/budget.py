@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -250,6 +251,19 @@ def is_row(unit: str) -> bool:
     """Whether a ledger's word for its unit means a single row of the data."""
     words = unit.lower().split()
     return " ".join(words[1:] if words[:1] and words[0] in ARTICLES else words) in ROWS
+
+
+def is_other_unit(name: str, unit: str) -> bool:
+    """Whether a release's name for its unit, if it has one, is another word than its ledger's."""
+    if name in ("", "unit") or is_row(unit):
+        return False
+    return _bare_word(name) != _bare_word(unit)
+
+
+def _bare_word(name: str) -> str:
+    """A name without articles, marks, the ending of an identifier and that of a plural."""
+    words = [word for word in re.split(r"[\W_]+", name.lower()) if word not in ARTICLES]
+    return re.sub(r"(s|id|ids|number|nr|no|key|code)$", "", "".join(words)) or name
 
 
 def unproven_lines(total: Total) -> str:

@@ -17,6 +17,7 @@ from lastiterate.curves.roots import first_within
 from lastiterate.errors import NAME_UNITS, InputError, NotCertified
 from lastiterate.ledger.budget import Total, refusal
 from lastiterate.ledger.filters import Charge, Filter
+from lastiterate.release.units import find_unit_column
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
@@ -51,8 +52,8 @@ class Allowance:
     ledger's adjacency.
 
     ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
-    together. ``id_column``: the column that may name units and that nobody named, for what a
-    refusal says.
+    together. ``id_columns``: those that may name units and that nobody named, for what a refusal
+    says.
     """
 
     filter: Filter
@@ -60,7 +61,7 @@ class Allowance:
     adjacency: str
     total: Total
     of_units: bool = False
-    id_column: str | None = None
+    id_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -69,7 +70,7 @@ class Allowance:
         token: str = "",
         *,
         of_units: bool = False,
-        id_column: str | None = None,
+        id_columns: tuple[str, ...] = (),
     ) -> Allowance:
         """What a data set's releases leave; with a ``token``, what those before that release left
         to it."""
@@ -83,7 +84,7 @@ class Allowance:
         left = tuple(
             max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True)
         )
-        return cls(total.filter, left, total.adjacency, total, of_units, id_column)
+        return cls(total.filter, left, total.adjacency, total, of_units, id_columns)
 
     def size_for(self, charged: Charged) -> int:
         """For how many groups of the rows that a release protects the ledger is charged: those of
@@ -111,12 +112,29 @@ class Allowance:
         ``forgets``: it is the steps of a model that forgets, whose cost no budget of the request
         sets.
         """
+        self._check_rows(charged)
         charge = self._charge(charged)
         if not self._fits(charge):
             remedy = (
                 self._remedy_of_forget(charged, delta) if forgets else self._remedy(charged, delta)
             )
             raise refusal(total, charge, remedy)
+
+    def _check_rows(self, charged: Charged) -> None:
+        """Refuse a release that counts more rows of a unit than the ledger says anybody has."""
+        run, most = _find_run(charged), self.total.rows
+        if not isinstance(run, Run) or most is None or self.total.of_rows:
+            return
+        used = max(run.rows_per_unit, run.rows_per_record)
+        if used > most:
+            raise InputError(
+                "rows_per_unit",
+                f"must be at most {most}: the ledger says that no {self.total.unit} of "
+                f"{self.total.dataset} has more rows",
+                used,
+                f"give rows_per_unit={most}, or make a ledger that states the most rows that one "
+                f"{self.total.unit} has; nothing was charged",
+            )
 
     def _remedy_of_forget(self, charged: Charged, delta: float) -> str:
         """What to do where the steps of a model that forgets cost those who stay too much."""
@@ -202,8 +220,14 @@ class Allowance:
             f"rows are charged as a group of {size}, because the ledger is per {self.total.unit} "
             "and nothing says whose a row is"
         )
-        if self.id_column is not None:
-            name = f"add unit={shlex.quote(self.id_column)}"
+        column = find_unit_column(self.id_columns, self.total.unit)
+        if column is not None:
+            name = f"add unit={shlex.quote(column)}"
+        elif self.id_columns:
+            name = (
+                f"add unit=COLUMN, the column that names each {self.total.unit} (the schema calls "
+                f"{' and '.join(self.id_columns)} ids)"
+            )
         elif isinstance(_find_run(charged), Run):
             name = f"say whose a row is ({NAME_UNITS})"
         else:

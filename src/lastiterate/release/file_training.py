@@ -54,7 +54,6 @@ from lastiterate.release.training_request import (
     LazyRecords,
     TrainingRequest,
 )
-from lastiterate.release.units import find_id_column
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.validation import relative_weights
 
@@ -383,8 +382,7 @@ def _plan_linear(order: TrainingRequest, file: DataFile, maps: FeatureChoice) ->
     task = replace(
         file.task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights
     )
-    order.charging.of_units = file.who is not None
-    order.charging.id_column = find_id_column(file.schema)
+    order.charging.name_unit(order.units, file.schema)
     order = plan_for_units(order, task, order.charging.allowance())
     warn_of_noise(order.choice)
     return replace(order, model=None, size=file.size(order.certificate.run))
@@ -438,8 +436,7 @@ def tune_file(
         warnings.warn(BY_ACCURACY, UserWarning, stacklevel=outside())
     budget.public_n(1)  # refuses a number that nothing would follow from
     file = open_file(order.data, order.schema, units=order.units)
-    order.charging.of_units = file.who is not None
-    order.charging.id_column = find_id_column(file.schema)
+    order.charging.name_unit(order.units, file.schema)
     each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
     trained = len(tuning.parts(file.count)[0])
     share = replace(budget, epsilon=each[0], delta=each[1])

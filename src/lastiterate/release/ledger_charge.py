@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import shlex
 import shutil
 import warnings
 from collections.abc import Generator
@@ -19,14 +20,17 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.certificate_subject import to_unit_name
 from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
+from lastiterate.ledger.budget import is_other_unit
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.quote import describe_second_name
 from lastiterate.ledger.store import Ledger, check_charges
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
+from lastiterate.release.units import Units, find_id_columns
 
 # Charge one fit to a ledger and checkpoint it. The order matters: the release is charged, and
 # said to have touched records, before a record is read; then a checkpoint binds the run's key to
@@ -34,6 +38,7 @@ from lastiterate.release.allowance import Allowance, Charged
 # the same line: it is charged once.
 
 if TYPE_CHECKING:
+    from lastiterate.data.schema import Schema
     from lastiterate.engine.checkpoint import Checkpoint, Key
     from lastiterate.ledger.budget import Release, Total
     from lastiterate.release.released_model import ReleasedModel
@@ -54,7 +59,8 @@ class Charging:
     ``out`` and writes no page. ``finished``: the one of them that holds the model, where a process
     of this fit was stopped behind it: nothing is trained then, and nothing is charged.
     ``of_units``: whether the caller says whose every row is, so that what is certified protects all
-    rows of a unit. ``id_column``: the column that the caller might have named for that.
+    rows of a unit, called ``unit`` where it has a name. ``id_columns``: those that the caller might
+    have named for that.
 
     **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not
     hold.
@@ -69,7 +75,8 @@ class Charging:
     place: Path | None = None
     earlier: Path | None = None
     of_units: bool = False
-    id_column: str | None = None
+    unit: str = ""
+    id_columns: tuple[str, ...] = ()
     library: bool = False
     finished: Path | None = field(init=False, default=None)
     checkpoint: Checkpoint | None = field(init=False, default=None)
@@ -99,7 +106,26 @@ class Charging:
         return self._allowance_of(total, token)
 
     def _allowance_of(self, total: Total, token: str = "") -> Allowance:
-        return Allowance.of(total, token, of_units=self.of_units, id_column=self.id_column)
+        return Allowance.of(total, token, of_units=self.of_units, id_columns=self.id_columns)
+
+    def name_unit(self, units: Units | None, schema: Schema | None) -> None:
+        """Take over whose rows a file's are; refuse another column where one has the name of the
+        ledger's unit."""
+        self.of_units, self.id_columns = units is not None, find_id_columns(schema)
+        self.unit = "" if units is None else to_unit_name(units.column)
+        if self.ledger is None or units is None or schema is None:
+            return
+        total = self.ledger.total(self.dataset)
+        named = {column.name for column in schema.columns}
+        if units.column != total.unit and total.unit in named:
+            raise InputError(
+                "unit",
+                f"must be {total.unit}, the unit of this budget, which is a column of the data",
+                units.column,
+                f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: "
+                f"give unit={shlex.quote(total.unit)}, or make a ledger per {units.column}; nothing "
+                "was charged",
+            )
 
     def _checkpoint_token(self) -> str:
         from lastiterate.engine import checkpoint as sealed
@@ -260,6 +286,13 @@ class Charging:
                 f"the "
                 f"ledger is charged for a group of {size}, more than the certificate of this "
                 f"release says",
+                BudgetWarning,
+                stacklevel=outside(),
+            )
+        if is_other_unit(self.unit, total.unit):
+            warnings.warn(
+                f"the budget of {total.dataset} is per {total.unit}, and this release protects all "
+                f"rows of one {self.unit}: it protects one {total.unit} only if nobody has two",
                 BudgetWarning,
                 stacklevel=outside(),
             )

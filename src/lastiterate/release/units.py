@@ -87,10 +87,16 @@ def check_unit_column(schema: Schema, column: str) -> None:
         )
 
 
-def find_id_column(schema: Schema | None) -> str | None:
-    """The first column that a schema calls an id, which may name units."""
+def find_id_columns(schema: Schema | None) -> tuple[str, ...]:
+    """The columns that a schema calls ids, one of which may name units."""
     columns = () if schema is None else schema.columns
-    return next((one.name for one in columns if isinstance(one, Id)), None)
+    return tuple(one.name for one in columns if isinstance(one, Id))
+
+
+def find_unit_column(ids: tuple[str, ...], unit: str) -> str | None:
+    """Of the columns of ids, the one that names every ``unit`` of a ledger, where that is known:
+    the one of this name, or the only one."""
+    return unit if unit in ids else ids[0] if len(ids) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import shlex
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.ledger.budget import is_other_unit
 from lastiterate.markup import Markup, tag
 from lastiterate.report.page_parts import banner, bullets, fold
 from lastiterate.report.subject import ReportSource
@@ -135,6 +136,25 @@ def warn_of_ledger(subject: ReportSource) -> list[Markup]:
     ]
 
 
+def warn_of_unit(subject: ReportSource) -> list[Markup]:
+    """Warn where the model protects other units than those that the ledger's budget is for."""
+    name = subject.body["stated"]["unit"].get("name", "")
+    if subject.ledger is None or not is_other_unit(name, subject.ledger.unit):
+        return []
+    unit = subject.ledger.unit
+    return [
+        banner(
+            "warn",
+            f"The ledger's budget is per {unit}, and this model protects one {name}",
+            tag(
+                "p",
+                f"It protects one {unit}, and the ledger's figures hold, only if no {unit} has two: "
+                "nothing in these files shows that.",
+            ),
+        )
+    ]
+
+
 def warn_of_persons(subject: ReportSource) -> list[Markup]:
     """Warn where rows are protected one by one and the table has a column of identifiers."""
     body, schema = subject.body, subject.schema
@@ -152,6 +172,8 @@ def warn_of_persons(subject: ReportSource) -> list[Markup]:
         or body["adjacency"] not in ADJACENCIES
     ):
         return []
+    one = len(ids) == 1
+    named = f"a column of persons ({ids[0]})" if one else f"columns of ids ({', '.join(ids)})"
     two = subject.certified.group(2, subject.delta)
     known = (
         f"2 rows of a person together: epsilon {format_rounded_up(two)} at delta {subject.delta:g}"
@@ -161,12 +183,13 @@ def warn_of_persons(subject: ReportSource) -> list[Markup]:
     return [
         banner(
             "warn",
-            f"Rows are protected one by one, and the table has a column of persons ({ids[0]})",
+            f"Rows are protected one by one, and the table has {named}",
             tag(
                 "p",
                 f"{known[0].upper()}{known[1:]}; k rows: more than k times the epsilon of one. ",
-                tag("code", f"lastiterate train --unit {shlex.quote(ids[0])}"),
-                " protects all rows of a person together.",
+                tag("code", f"lastiterate train --unit {shlex.quote(ids[0]) if one else 'COLUMN'}"),
+                " protects all rows of a person together",
+                "." if one else ", if that column names the person.",
             ),
         )
     ]

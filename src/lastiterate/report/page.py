@@ -22,6 +22,7 @@ from lastiterate.report.banners import (
     refusal_section,
     warn_of_ledger,
     warn_of_persons,
+    warn_of_unit,
 )
 from lastiterate.report.execution_section import (
     QUOTED,
@@ -47,6 +48,7 @@ def every(subject: ReportSource) -> list[Markup | str]:
         *warn_of_ledger(subject),
         *banners(subject),
         *warn_of_persons(subject),
+        *warn_of_unit(subject),
         summary(subject),
         tradeoff(subject),
         steps(subject),
