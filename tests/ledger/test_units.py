@@ -199,6 +199,23 @@ def test_another_column_than_the_ledgers_unit_is_refused(stays: Path, tmp_path: 
     assert not ledger.total("stays").releases
 
 
+def test_forgetting_by_another_column_is_refused(stays: Path, tmp_path: Path) -> None:
+    data = [str(stays / "stays.csv"), "--schema", str(stays / "stays.toml")]
+    model, budget = tmp_path / "m", ["--epsilon", "3", "--delta", "1e-4"]
+    algorithm = ["--algorithm", "noisy-gd", "--out", str(model)]
+    assert CliRunner().invoke(app, ["train", *data, *budget, *algorithm]).exit_code == 0
+    ledger = Ledger(tmp_path / "b.db")
+    limit = GaussianFilter(4.0)
+    ledger.add("stays", unit="patient", rows_per_unit=3, adjacency="zero-out", filter=limit)
+    (tmp_path / "ids.txt").write_text("s3\n")
+    order = ["forget", str(model), data[0], "--remove", str(tmp_path / "ids.txt"), "--unit", "stay"]
+    order += ["--epsilon", "1", "--ledger", str(ledger.path), "--dataset", "stays"]
+    result = CliRunner().invoke(app, [*order, "--out", str(tmp_path / "after")])
+    assert result.exit_code == 2
+    assert "--unit must be patient" in " ".join(result.output.split())
+    assert not ledger.total("stays").releases
+
+
 def test_a_refusal_names_the_column_of_the_ledgers_unit(stays: Path, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "small.db")
     for dataset, unit in (("a", "patient"), ("b", "person")):

@@ -95,6 +95,8 @@ def forget_file(
     named = model.certificate.unit
     column = (None if named in ("", UNNAMED) else named) if asked.unit is None else asked.unit
     file = open_file(asked.data, schema, units=None if column is None else Units(column, 1))
+    if column is not None:
+        charging.check_unit(column, file.schema)
     file = file.map_rows(file.schema, test=None, row_norm=None)
     if not isinstance(file.table, Table) and file.memory > SHARE * memory():
         raise InputError(

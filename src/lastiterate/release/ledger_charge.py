@@ -109,21 +109,25 @@ class Charging:
         return Allowance.of(total, token, of_units=self.of_units, id_columns=self.id_columns)
 
     def name_unit(self, units: Units | None, schema: Schema | None) -> None:
-        """Take over whose rows a file's are; refuse another column where one has the name of the
-        ledger's unit."""
+        """Take over whose rows a file's are; refuse what ``check_unit`` refuses."""
         self.of_units, self.id_columns = units is not None, find_id_columns(schema)
         self.unit = "" if units is None else to_unit_name(units.column)
-        if self.ledger is None or units is None or schema is None:
+        if units is not None:
+            self.check_unit(units.column, schema)
+
+    def check_unit(self, column: str, schema: Schema | None) -> None:
+        """Refuse another column than the one that has the name of the ledger's unit."""
+        if self.ledger is None or schema is None:
             return
         total = self.ledger.total(self.dataset)
-        named = {column.name for column in schema.columns}
-        if units.column != total.unit and total.unit in named:
+        named = {described.name for described in schema.columns}
+        if column != total.unit and total.unit in named:
             raise InputError(
                 "unit",
                 f"must be {total.unit}, the unit of this budget, which is a column of the data",
-                units.column,
+                column,
                 f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: "
-                f"give unit={shlex.quote(total.unit)}, or make a ledger per {units.column}; nothing "
+                f"give unit={shlex.quote(total.unit)}, or make a ledger per {column}; nothing "
                 "was charged",
             )
 
