@@ -1,15 +1,25 @@
 """Files that do not fit in memory: train reads them piece by piece, says so, and charges the same."""
 
 import csv
+import io
 import json
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.release import data_file
+from lastiterate.data import Schema
+from lastiterate.engine.streaming import scratch
+from lastiterate.release import data_file, file_training
+from lastiterate.release.training import progress_bars
+from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n' + "".join(
     f'[columns.{name}]\nkind = "number"\nlow = -3\nhigh = 3\n' for name in "ab"
@@ -135,3 +145,78 @@ def test_rows_of_units_are_the_same_in_pieces(file: Path) -> None:
             assert "who" in said or "who" in json.dumps(model)
             found.append(json.loads((file.with_name(name + most) / "certificate.json").read_text()))
         assert [one["run"]["n"] for one in found] == numbers
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "pieces"])
+def test_progress_in_records_is_told_where_their_number_is_public(file: Path, stream: bool) -> None:
+    told: list[tuple[int, int]] = []
+    order = TrainingRequest(
+        data=str(file),
+        budget=Budget(4.0),
+        schema=Schema.read(file.with_name("s.toml")),
+        algorithm=Algorithm("cyclic-dp-sgd", li.Cyclic(50)),
+        stream=stream,
+        rows_progress=lambda done, count: told.append((done, count)),
+    )
+    file_training.fit_file(order)
+    assert told and {count for _, count in told} == {400} and max(told) == (400, 400)
+    told.clear()
+    hidden = replace(order, budget=Budget(4.0, adjacency="add-remove", n=500), stream=False)
+    hidden = replace(hidden, algorithm=Algorithm("poisson-dp-sgd", li.Poisson(0.1)))
+    file_training.fit_file(hidden)
+    assert not told, "the number of records is private"
+
+
+def test_records_are_counted_on_terminals_alone() -> None:
+    for terminal in (True, False):
+        shown = Console(file=io.StringIO(), force_terminal=terminal)
+        with progress_bars("training", shown) as (_, rows):
+            assert (rows is not None) == terminal
+            if rows is not None:
+                rows(3, 7)
+        assert ("reading records" in shown.file.getvalue()) == terminal
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "pieces"])
+def test_what_is_shown_follows_from_public_numbers_alone(
+    file: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """Two files of as many records with other values: the same words on the screen."""
+    monkeypatch.setattr(data_file, "free_memory", lambda: 1e4 if stream else 1e12)
+    said = []
+    for number in range(2):
+        code, _, err = train(file, f"model{number}")
+        assert code == 0
+        said.append(re.sub(r"\d+:\d\d:\d\d", "TIME", err))
+        rows = file.read_text().splitlines()
+        file.write_text("\n".join([rows[0], *(f"1.5,-2.25,{row[-1]}" for row in rows[1:])]) + "\n")
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["opened without", "unlinked"])
+def test_rows_on_a_disk_are_encrypted_and_have_no_name(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    """Also while they are written, and after a failure or Ctrl-C in the middle."""
+    if not nameless:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    kept: list[bytes] = []
+    writing = scratch.Scratch.write
+
+    def write(self: scratch.Scratch, page: int, content: bytes) -> None:
+        writing(self, page, content)
+        assert not list(folder.iterdir()) and not list(file.parent.glob("**/.lastiterate*"))
+        assert os.fstat(self._file).st_nlink == 0 and os.fstat(self._file).st_mode & 0o077 == 0
+        held = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        assert bytes(content)[:64] not in held
+        kept.append(held)
+        if stop is not None:
+            raise stop
+
+    monkeypatch.setattr(scratch.Scratch, "write", write)
+    for name, stop in (("a", None), ("b", KeyboardInterrupt()), ("c", OSError(28, "full"))):
+        code, _, _ = train(file, name, "--stream", "--scratch", str(folder))
+        assert (code == 0) == (stop is None) and kept
+        assert not list(folder.iterdir()) and file.with_name(name).exists() == (stop is None)

@@ -153,6 +153,24 @@ def test_rows_are_those_of_the_whole_table_to_the_last_bit(tmp_path, small, kind
         assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
 
 
+def test_maps_get_the_same_records_at_once(tmp_path, small, monkeypatch):
+    """Products of matrices round in another way where they have other rows."""
+    columns = make_columns(random.Random(12), 100, comma=False, numbers=False)
+    path, schema, seen = write(tmp_path, "csv", columns), schema_of(), []
+    mapping = row_form._map_fields
+
+    def map_fields(parts, given):
+        seen.append(list(given[0]))
+        return mapping(parts, given)
+
+    monkeypatch.setattr(row_form, "_map_fields", map_fields)
+    encode(read_table(path, schema), schema)
+    whole = list(seen)
+    seen.clear()
+    in_blocks(path, schema).read_whole()
+    assert seen == whole and len(whole) == 13
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_of_several_faults_the_one_of_the_whole_table_is_told(tmp_path, small, kind, seed):

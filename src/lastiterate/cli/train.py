@@ -312,7 +312,7 @@ class Training(ReadFile, FromFile):
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
     from lastiterate.release import file_training
-    from lastiterate.release.training import steps_bar
+    from lastiterate.release.training import progress_bars
 
     order = asked.order()
     (where, earlier), said = asked.folders(), asked.read_statement()
@@ -328,9 +328,9 @@ def train_command(asked: Training) -> None:
     def say(text: str) -> None:
         shown.print(translate_to_flags(text, ["memory"]), highlight=False, soft_wrap=True)
 
-    with charging, steps_bar("training", shown) as tick:
+    with charging, progress_bars("training", shown) as (steps, rows):
         result = file_training.fit_file(
-            replace(order, progress=tick, notice=say, charging=charging)
+            replace(order, progress=steps, rows_progress=rows, notice=say, charging=charging)
         )
     if result.scores is not None:
         tested_on = asked.test or "a bundled public test set"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from lastiterate import interrupts
 from lastiterate.data.parquet import (
     check_not_empty,
     count_records,
@@ -111,7 +112,8 @@ class Stream(ABC):
 
     ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files.
     ``names``: of its columns. ``shape``: of one record of an array; ``None`` for a table.
-    ``kept``: as in ``Table``.
+    ``kept``: as in ``Table``. ``progress``: is told how many records of the file were read, and how
+    many there are.
     """
 
     dear: ClassVar[bool]
@@ -120,6 +122,7 @@ class Stream(ABC):
     shape: tuple[int, ...] | None = None
     facts: FormatFacts | None = None
     kept: np.ndarray | None = None
+    progress: Callable[[int, int], None] | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -137,8 +140,19 @@ class Stream(ABC):
         """
         self.watched.check()
         with explain_read_errors(self.watched.paths[0]):
-            yield from self._tables(most, first, wanted or Wanted(frozenset(self.names)))
+            for table in self._tables(most, first, wanted or Wanted(frozenset(self.names))):
+                yield table
+                interrupts.check()
+                if self.progress is not None:
+                    self.progress(
+                        table.first + len(table if table.kept is None else table.kept), self.count
+                    )
         self.watched.check()
+
+    @property
+    def count(self) -> int:
+        """Records of the file, also those that are not used."""
+        return len(self)
 
     def read_texts(self, name: str, most: int = TEXTS) -> CodedCells | None:
         """The cells of one column of all records, as text; ``None`` where it has no such cells."""
@@ -224,6 +238,10 @@ class SelectedRecords(Stream):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def count(self) -> int:
+        return self._whole.count
 
     def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         if first >= len(self):

@@ -17,6 +17,7 @@ from lastiterate.atomic_files import is_taken
 from lastiterate.curves.selection import Runs
 from lastiterate.data import BUNDLED
 from lastiterate.data.encoding import TIMES
+from lastiterate.data.file_stream import Stream
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
@@ -283,6 +284,8 @@ def fit_file(order: TrainingRequest) -> TrainResult:
     )
     maps = _choose_maps(file, order.features, budget, sample=sample)
     file = file.map_rows(maps.schema, test=order.test, row_norm=order.row_norm)
+    if isinstance(file.records, Stream) and file.nominal is None:  # else their number is private
+        file.records.progress = order.rows_progress
     order, file = _limit_memory(order, file, bound)
     order = _with_form(order, file)
     order = _plan_sample(order, file, budget) if sample else _plan_linear(order, file, maps)

@@ -120,9 +120,21 @@ def steps_bar(
 
     The bar is a function of steps done, steps in all and seconds; in a notebook it is a line.
     """
+    with progress_bars(what, console) as (bar, _):
+        yield bar
+
+
+@contextmanager
+def progress_bars(
+    what: str, console: Console | None = None
+) -> Generator[tuple[Callable[[int, int, float], None], Callable[[int, int], None] | None]]:
+    """Show the bar of ``steps_bar``, and on a terminal another one while records are read.
+
+    The second one is a function of the records read and of all; ``None`` elsewhere.
+    """
     line = notebook_progress(what)
     if line is not None:
-        yield line
+        yield line, None
         return
     from rich import progress
     from rich.console import Console
@@ -135,10 +147,16 @@ def steps_bar(
         progress.TimeRemainingColumn(),
         console=Console(stderr=True) if console is None else console,
     ) as bar:
+        rows = bar.add_task("reading records", total=None, visible=False)
         task = bar.add_task(what, total=None, visible=False)  # until the data are read
-        yield lambda done, steps, seconds: bar.update(
-            task, completed=done, total=steps, visible=True
-        )
+
+        def show_steps(done: int, steps: int, seconds: float) -> None:
+            bar.update(task, completed=done, total=steps, visible=True)
+
+        def show_rows(done: int, count: int) -> None:
+            bar.update(rows, completed=done, total=count, visible=True)
+
+        yield show_steps, show_rows if bar.console.is_terminal else None
 
 
 def notebook_progress(what: str) -> Callable[[int, int, float], None] | None:
