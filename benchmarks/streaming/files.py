@@ -1,0 +1,107 @@
+"""Peak memory and time of commands on files of several sizes: 25 columns, about 157 bytes a record.
+
+python -m benchmarks.streaming.files 100000 1000000 4000000
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+NUMBERS, TOWNS, JOBS = 20, ("Bonn", "Ulm", "Koeln", "Hamburg", "Jena"), 8
+AT_ONCE = 50_000
+COMMANDS = {
+    "check": ("check", "{file}", "--schema", "{schema}"),
+    "train --memory 1GB": (
+        *("train", "{file}", "--schema", "{schema}", "--epsilon", "1", "--memory", "1GB"),
+        *("--algorithm", "cyclic-dp-sgd", "--batch", "cyclic:10000", "--out", "{model}"),
+    ),
+    "predict": ("predict", "{model}", "{file}", "--out", "{out}"),
+}
+
+
+def write_csv(path: Path, n: int) -> None:
+    """Write records with numbers, categories, a day and a label."""
+    rng = np.random.default_rng(0)
+    names = [f"a{i}" for i in range(NUMBERS)]
+    with path.open("w") as file:
+        print("id", *names, "town", "job", "day", "sick", sep=",", file=file)
+        for first in range(0, n, AT_ONCE):
+            many = min(AT_ONCE, n - first)
+            values = np.round(rng.normal(0, 2, (many, NUMBERS)).clip(-9.9, 9.9), 3)
+            sick = values[:, 0] + rng.normal(0, 1, many) > 0
+            town, job = rng.integers(0, len(TOWNS), many), rng.integers(1, JOBS + 1, many)
+            day = np.datetime64("2015-01-01") + rng.integers(0, 3000, many)
+            for i, row in enumerate(values.tolist()):
+                cells = (TOWNS[town[i]], job[i], day[i], "yes" if sick[i] else "no")
+                print(first + i, *row, *cells, sep=",", file=file)
+
+
+def write_schema(path: Path) -> None:
+    """Write the public facts of these columns."""
+    parts = [
+        'target = "sick"\nclasses = ["no", "yes"]\nsource = "synthetic"',
+        '[columns.id]\nkind = "id"',
+    ]
+    parts += [f'[columns.a{i}]\nkind = "number"\nlow = -10\nhigh = 10' for i in range(NUMBERS)]
+    towns, jobs = list(TOWNS), [str(i + 1) for i in range(JOBS)]
+    parts.append(f'[columns.town]\nkind = "category"\nvalues = {towns}')
+    parts.append(f'[columns.job]\nkind = "category"\nvalues = {jobs}')
+    parts.append('[columns.day]\nkind = "date"\nfirst = "2015-01-01"\nlast = "2023-12-31"')
+    path.write_text("\n".join(parts) + "\n")
+
+
+def write_others(path: Path) -> list[Path]:
+    """Write the same table in other forms, next to it."""
+    from pyarrow import csv, feather, parquet, string
+
+    table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types={"day": string()}))
+    others = [path.with_suffix(".parquet"), path.with_suffix(".feather")]
+    parquet.write_table(table, others[0], row_group_size=100_000)
+    feather.write_feather(table, others[1])
+    return others
+
+
+def measure(command: list[str]) -> tuple[float, float]:
+    """Run a command in a process of its own; its processor seconds and its peak memory in MB."""
+    code = (
+        "import resource, sys; from lastiterate.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print(*(lambda use: (use.ru_utime + use.ru_stime, use.ru_maxrss))"
+        "(resource.getrusage(resource.RUSAGE_SELF)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    seconds, peak = ran.stderr.split()[-2:]
+    return float(seconds), float(peak) / 1000
+
+
+def main(counts: list[str]) -> None:
+    print("| records | file | MB | command | processor s | peak, MB |\n|---|---|---|---|---|---|")
+    for n in map(int, counts):
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            write_csv(place / "d.csv", n)
+            write_schema(place / "s.toml")
+            for path in (place / "d.csv", *write_others(place / "d.csv")):
+                model, out = place / f"m{path.suffix}", place / f"p{path.suffix}.csv"
+                named = {"file": path, "schema": place / "s.toml", "model": model, "out": out}
+                for name, parts in COMMANDS.items():
+                    seconds, peak = measure([part.format(**named) for part in parts])
+                    size = path.stat().st_size / 1e6
+                    print(
+                        f"| {n:,} | {path.suffix} | {size:.0f} | {name} | {seconds:.1f} | {peak:.0f} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main(sys.argv[1:])
