@@ -7,7 +7,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile
 # kept even where the caller's settings say otherwise: every process of the tests would compile what it imports again
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-exhaustive lint docs install
+.PHONY: demo test test-exhaustive test-lowest lint docs install
 
 demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
@@ -18,6 +18,13 @@ test: $(VENV)/installed-test
 # the same tests with more draws and every case: hours (CONTRIBUTING.md lists what is here alone)
 test-exhaustive: $(VENV)/installed-test
 	LASTITERATE_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# the lowest versions that pyproject.toml allows, in an environment of their own (Python 3.11 or 3.12)
+LOWEST = tests/accounting tests/curves tests/run tests/ledger tests/distribution tests/data tests/cli/test_cli.py \
+  tests/engine/test_steps.py tests/engine/test_checkpoint.py tests/release/test_training.py \
+  tests/release/test_manifest.py
+test-lowest: $(VENV)-lowest/installed
+	$(VENV)-lowest/bin/python -m pytest -n 2 --dist loadfile $(LOWEST)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools checker
@@ -44,4 +51,10 @@ $(VENV)/installed-test: $(VENV)/installed
 	@$(PIP) 'torch==2.13.0' && $(PIP) -c constraints.txt opacus transformers peft onnxscript \
 	  || echo "no torch for this Python here: its tests are skipped"
 	$(PIP) -c constraints.txt -e '.[test]'
+	touch $@
+
+$(VENV)-lowest/installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e . \
+	  pytest pytest-xdist hypothesis mpmath python-flint pyyaml pyarrow 'pandas<3' httpx setuptools
 	touch $@

@@ -12,7 +12,8 @@ import glob
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -28,8 +29,8 @@ UNFINISHED = ".part"
 """How the hidden name ends that is written under."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk, or of a quota, without space."""
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of a file system without hard links, such as FAT."""
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""Errors of a file system without hard links, such as FAT; Windows gives the last one."""
 NO_FOLDERS = (
     errno.EINVAL,
     errno.EBADF,
@@ -40,6 +41,8 @@ NO_FOLDERS = (
     errno.ENOSYS,
 )
 """Errors of a file system that cannot force a folder to disk."""
+WAITS = (0.01, 0.05, 0.2, 0.7)
+"""Seconds between attempts to rename a file that another program of Windows has open."""
 PRIVATE, SHARED = 0o600, 0o666
 """Modes of new files: for their owner alone, or what the umask leaves."""
 
@@ -70,7 +73,7 @@ def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generat
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                force_to_disk(file.fileno())
             _rename(draft, path, new)
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
@@ -85,7 +88,9 @@ def _clean(path: Path) -> None:
     locked is in use."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}-{'?' * 8}{UNFINISHED}"):
         with suppress(OSError):
-            if fcntl is not None and stale.is_file():
+            if fcntl is None:
+                stale.unlink()  # Windows refuses it while somebody has the file open
+            elif stale.is_file():
                 with stale.open("ab") as file:
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                     stale.unlink()
@@ -94,17 +99,10 @@ def _clean(path: Path) -> None:
 def _rename(draft: Path, path: Path, new: bool) -> None:
     """Give a complete file its name, on disk; one that is ``new`` and not on disk has none."""
     if not new:
-        os.replace(draft, path)
+        rename_patiently(os.replace, draft, path)
         sync_folder(path.parent)
         return
-    try:
-        os.link(draft, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        os.rename(draft, path)
+    link_or_move(draft, path)
     try:
         sync_folder(path.parent)
     except OSError:
@@ -112,12 +110,53 @@ def _rename(draft: Path, path: Path, new: bool) -> None:
         raise
 
 
+def link_or_move(draft: Path, path: Path, *, exclusive: bool = False) -> None:
+    """Give a file a new name, by a second link to it or, on a file system without links, by moving
+    it.
+
+    ``exclusive``: of several processes at most one gets the name. A link promises it everywhere, a
+    move on Windows alone, where it replaces nothing; elsewhere it is refused then.
+    """
+    try:
+        os.link(draft, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS or (exclusive and fcntl is not None):
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        rename_patiently(os.rename, draft, path)
+
+
+def rename_patiently(rename: Callable[[Path, Path], None], draft: Path, path: Path) -> None:
+    """Rename by ``rename``, a function of ``os``; on Windows try again for a second, because a file
+    keeps its name there while another program reads it."""
+    for wait in WAITS if fcntl is None else ():
+        try:
+            return rename(draft, path)
+        except FileExistsError:
+            raise
+        except PermissionError:
+            time.sleep(wait)
+    rename(draft, path)
+
+
+def force_to_disk(handle: int) -> None:
+    """Force what was written to an open file to the disk itself; on macOS ``fsync`` alone leaves it
+    in the disk's cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if fcntl is not None and full is not None:
+        with suppress(OSError):  # a file system that has no such request
+            fcntl.fcntl(handle, full)
+            return
+    os.fsync(handle)
+
+
 def sync_folder(folder: Path) -> None:
-    """Force the names of a folder's files to disk, where its file system can."""
+    """Force the names of a folder's files to disk, where its file system can; Windows cannot."""
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            force_to_disk(handle)
         finally:
             os.close(handle)
     except OSError as error:
@@ -139,7 +178,7 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
             sync_folder(draft)
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-            os.rename(draft, path)
+            rename_patiently(os.rename, draft, path)
             sync_folder(path.parent)
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
@@ -157,7 +196,7 @@ def append_line(path: Path, line: bytes) -> None:
                 done = 0
                 while done < len(line):
                     done += file.write(line[done:])
-                os.fsync(file.fileno())
+                force_to_disk(file.fileno())
             except OSError:
                 file.truncate(size)
                 raise

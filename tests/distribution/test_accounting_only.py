@@ -2,6 +2,7 @@
 docs/installation.md installs it; what needs one of them is refused in a sentence."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -47,8 +48,14 @@ for line in sys.stdin.read().splitlines():
 def run_child(body, given="", place=None):
     """Run Python without the libraries of ``ABSENT``; what it prints."""
     code = CHILD.format(absent=sorted(ABSENT), body=body)
+    source = {"PYTHONPATH": str(Path(li.__file__).parents[1])}  # of these sources, from any folder
     done = subprocess.run(
-        [sys.executable, "-c", code], input=given, capture_output=True, text=True, cwd=place
+        [sys.executable, "-c", code],
+        input=given,
+        capture_output=True,
+        text=True,
+        cwd=place,
+        env=os.environ | source,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

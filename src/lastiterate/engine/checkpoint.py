@@ -43,6 +43,9 @@ RANDOM = "?" * 8
 """Pattern of the random part that ``atomic_files`` puts into a name; more than that belongs to a
 file with a longer name."""
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
+HAS_MODES = os.name != "nt"
+"""Whether a file's mode says who may read it; Windows has lists of access instead, which nothing here
+reads."""
 HELP = (
     "write 64 hexadecimal digits to a file of mode 0600 and name it with checkpoint_key= "
     f"(--checkpoint-key) or in {FILE_VARIABLE}, or put the digits into {VARIABLE}"
@@ -90,7 +93,7 @@ def read_key(file: Path | None = None) -> Key | None:
     try:
         if path.is_dir():
             raise InputError("checkpoint key", "must be a text file, not a folder", str(path), HELP)
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        if HAS_MODES and stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise InputError(
                 "checkpoint key",
                 "must be readable by its owner alone",

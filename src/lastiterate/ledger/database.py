@@ -10,11 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lastiterate import interrupts
-from lastiterate.atomic_files import FULL, sync_folder
+from lastiterate.atomic_files import FULL, link_or_move, sync_folder
 from lastiterate.errors import InputError
 
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
 VERSION = 2
+DISK_CACHE = "PRAGMA fullfsync = ON"  #: on macOS a commit leaves the disk's cache, too
 MOUNTS = Path("/proc/self/mountinfo")
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
@@ -57,6 +58,7 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
         try:
             connection.execute("PRAGMA journal_mode = MEMORY")  # nobody else sees the draft
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(DISK_CACHE)
             for statement in (
                 f"PRAGMA application_id = {APPLICATION}",
                 f"PRAGMA user_version = {VERSION}",
@@ -67,7 +69,7 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
             begin(connection)
         finally:
             connection.close()
-        os.link(draft, path)
+        link_or_move(draft, path, exclusive=True)
         sync_folder(path.parent)
     except FileExistsError:
         raise
@@ -114,6 +116,7 @@ def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
         connection.execute("PRAGMA cell_size_check = ON")
         _check(connection)
         connection.execute("PRAGMA synchronous = EXTRA")  # the journal's deletion, too, is on disk
+        connection.execute(DISK_CACHE)
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:

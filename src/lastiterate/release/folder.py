@@ -9,7 +9,9 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +19,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lastiterate import interrupts, limits
-from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_file, write_file
+from lastiterate.atomic_files import (
+    UNFINISHED,
+    force_to_disk,
+    is_taken,
+    rename_patiently,
+    sync_folder,
+    whole_file,
+    write_file,
+)
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
 from lastiterate.written_certificate import content_hash, entry_of
@@ -59,7 +69,7 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
     with whole_file(folder / MANIFEST) as file:
         file.write(_form(listed))
         file.flush()
-        os.fsync(file.fileno())
+        force_to_disk(file.fileno())
         write_file(folder / name, content, new=not replacing)
 
 
@@ -178,6 +188,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+DAY = 86_400.0
+"""Seconds after which a draft without a lock belongs to a process that was killed."""
 
 FILES = WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
 FORMAT = 3
@@ -282,9 +294,9 @@ def _appear(where: Path, files: dict[str, bytes]) -> None:
             ) as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                force_to_disk(file.fileno())
         sync_folder(draft)
-        os.rename(draft, where)
+        rename_patiently(os.rename, draft, where)
         sync_folder(where.parent)
     except BaseException as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -343,7 +355,7 @@ def reserve_space(where: Path, size: int) -> Path:
                 os.posix_fallocate(file.fileno(), 0, max(size, 1))
             else:  # macOS, Windows
                 file.write(bytes(size))
-                os.fsync(file.fileno())
+                force_to_disk(file.fileno())
     except BaseException as error:
         shutil.rmtree(held, ignore_errors=True)
         if isinstance(error, OSError):
@@ -352,13 +364,20 @@ def reserve_space(where: Path, size: int) -> Path:
     return held
 
 
+def _is_old(draft: Path) -> bool:
+    """Return whether nobody has added to a draft for a day; folders of Windows have no locks."""
+    with suppress(OSError):
+        return time.time() - draft.stat().st_mtime > DAY
+    return False
+
+
 def clean(where: Path) -> None:
     """Remove the files that killed processes left next to this folder while they saved it."""
     for stale in where.parent.glob(
         f".{glob.escape(where.name)}-{'?' * 8}{UNFINISHED}"
     ):  # as tempfile names them
         held = _hold(stale)
-        if held is not None or fcntl is None:
+        if held is not None or (fcntl is None and _is_old(stale)):
             shutil.rmtree(stale, ignore_errors=True)
         if held is not None:
             os.close(held)

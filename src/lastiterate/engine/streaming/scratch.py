@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -86,7 +88,7 @@ class Scratch:
         try:
             if self.spare and 2 * self.reserved > shutil.disk_usage(where).free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.posix_fallocate(self._file, 0, max(1, self.reserved))
+            _take_space(self._file, max(1, self.reserved), where)
         except OSError as error:
             self.close()
             raise self._no_space(error) from None
@@ -99,7 +101,7 @@ class Scratch:
         try:
             done = 0
             while done < len(sealed):
-                done += os.pwrite(
+                done += _write_at(
                     self._file, memoryview(sealed)[done:], page * (self.size + TAG) + done
                 )
         except OSError as error:
@@ -115,7 +117,7 @@ class Scratch:
         try:
             # one buffer for all pages: new memory costs as much as reading
             sealed = memoryview(self._sealed)[:length]
-            if os.preadv(self._file, [sealed], page * (self.size + TAG)) != length:
+            if _read_at(self._file, sealed, page * (self.size + TAG)) != length:
                 raise ValueError
             return self._cipher.decrypt(page.to_bytes(12, "big"), sealed, None)
         except (InvalidTag, ValueError, OSError):
@@ -153,8 +155,51 @@ class Scratch:
         )
 
 
+# What Linux has and other systems have not: space that is taken before it is written to (macOS,
+# Windows), reading and writing at a position (Windows), and files without a name.
+
+_moves = Lock()
+"""Held while a file's one position is moved and used, on systems without ``pwrite``."""
+
+
+def _take_space(file: int, size: int, folder: Path) -> None:
+    """Take the space of a file on the disk, or where that cannot be asked for, see that it is there."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+        return
+    if size > shutil.disk_usage(folder).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(file, size)
+
+
+def _write_at(file: int, content: memoryview, position: int) -> int:
+    """Write bytes at a position; the number of those written."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(file, content, position)
+    with _moves:
+        os.lseek(file, position, os.SEEK_SET)
+        return os.write(file, content)
+
+
+def _read_at(file: int, into: memoryview, position: int) -> int:
+    """Fill a buffer from a position; the number of bytes read."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [into], position)
+    done = 0
+    with _moves:
+        os.lseek(file, position, os.SEEK_SET)
+        while content := os.read(file, len(into) - done):
+            into[done : done + len(content)] = content
+            done += len(content)
+    return done
+
+
 def _nameless(folder: Path) -> int:
-    """A file that is open and has no name."""
+    """A file that is open and has no name; on Windows, one that is gone once it is closed."""
+    temporary: Any = getattr(os, "O_TEMPORARY", None)
+    if temporary is not None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | temporary | getattr(os, "O_BINARY", 0)
+        return os.open(folder / f".lastiterate-{secrets.token_hex(8)}", flags, 0o600)
     flag: Any = getattr(os, "O_TMPFILE", None)
     if flag is not None:
         try:

@@ -1,0 +1,67 @@
+"""What the package says of itself agrees: one version, bounds and their lowest versions, the files
+of the wheel."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import lastiterate as li
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = SETTINGS["project"]
+
+
+def read_pins(name):
+    """Return the exact versions of a constraints file, by the names of their distributions."""
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    assert all(equal for _, equal, _ in pins)
+    return {re.sub("[-_.]+", "-", name).lower(): version for name, _, version in pins}
+
+
+def release(version):
+    """Return a version as numbers without zeros at its end."""
+    numbers = [int(part) for part in version.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
+def test_the_version_has_one_place():
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    place = ROOT / SETTINGS["tool"]["hatch"]["version"]["path"]
+    assert place.read_text("utf-8").count(f'__version__ = "{li.__version__}"') == 1
+    assert re.fullmatch(r"\d+\.\d+\.\d+", li.__version__)
+
+
+def test_lowest_versions_are_the_bounds():
+    """A bound that nobody tests is a guess: the file of `make test-lowest` has every one."""
+    pins = read_pins("constraints-lowest.txt")
+    assert pins.pop("jaxlib") == pins["jax"]
+    bounds = {}
+    for text in PROJECT["dependencies"]:
+        name, bound = re.match(r"([\w-]+)>=([\d.]+)(?:,<[\d.]+)?$", text).groups()
+        bounds[name] = release(bound)
+    assert {name: release(version) for name, version in pins.items()} == bounds
+
+
+def test_every_requirement_has_its_version_of_the_tests():
+    """The Makefile itself names torch, which some Pythons have not."""
+    pins = read_pins("constraints.txt")
+    names = [re.match(r"[\w-]+", text)[0] for text in PROJECT["dependencies"]]
+    names += [re.match(r"[\w-]+", text)[0] for text in PROJECT["optional-dependencies"]["test"]]
+    plain = {re.sub("[-_.]+", "-", name).lower() for name in names}
+    assert not plain - {*pins}
+
+
+@pytest.mark.parametrize("kind", ["schema.json", "js", "css", "pyi", "typed"])
+def test_files_that_are_no_modules_lie_where_the_wheel_takes_them(kind):
+    """tools/release.py compares the wheel with these folders, file by file."""
+    packages = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert SETTINGS["tool"]["check-wheel-contents"]["toplevel"] == [
+        Path(package).name for package in packages
+    ]
+    assert [path for package in packages for path in (ROOT / package).rglob(f"*.{kind}")]
