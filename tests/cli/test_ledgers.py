@@ -113,6 +113,16 @@ def test_a_damaged_ledger(tmp_path: Path) -> None:
     other.close()
     code, said = call("verify", file)
     assert code == 1 and "was changed" in said and "charges less" in said
+    plan = ["plan", "--n", "900", "--features", "3", "--epsilon", "1", "--ledger", str(file)]
+    found = CliRunner().invoke(app, plan)
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2 and "must hold before it is" in said and "from a copy" in said
+    with sqlite3.connect(file) as other:
+        other.execute("DELETE FROM releases")
+    other.close()
+    found = CliRunner().invoke(app, plan)
+    missing = "--ledger must hold before it is planned for: line 1 is missing"
+    assert found.exit_code == 2 and missing in " ".join(found.output.split())
     file.write_bytes(b"SQLite format 3\0" + bytes(200))
     assert call("verify", file)[0] == call("show", file)[0] == 2
 
@@ -247,7 +257,11 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
         subject.read(tmp_path / "n", ledger=tmp_path / "l")
     assert "was changed" in subject.read(tmp_path / "m", ledger=tmp_path / "l").ledger.problems[0]
     code, said = compare("--ledger", tmp_path / "l")
-    assert code == 1 and f"{tmp_path / 'l'} does not hold - line 2" in said, said
+    assert code == 1 and said.startswith(f"{tmp_path / 'l'} does not hold - line 2"), said
+    own = f"make your own page without one: lastiterate report {tmp_path / 'm'} --out mine.html"
+    assert own in said and f"--ledger {tmp_path / 'l'}" not in said and "DIFFERS" not in said
+    alone = ["report", str(tmp_path / "m"), "--out", str(tmp_path / "alone.html")]
+    assert CliRunner().invoke(app, alone).exit_code == 0
     told = json.loads(compare("--ledger", tmp_path / "l", "--json")[1])
     assert not told["holds"] and told["problems"] == [] and "line 2" in told["ledger_problems"][0]
     found = CliRunner().invoke(app, [*again, "--out", str(tmp_path / "damaged.html")])

@@ -81,6 +81,35 @@ def test_a_forged_page_does_not_hold_and_another_one_can_be_made(folder, tmp_pat
     assert li.verify(copy).holds and not li.verify(copy).uncovered
 
 
+def test_other_files_are_named_and_the_certificate_holds(folder, tmp_path):
+    """A card that was edited says nothing of the certificate; weights that were do."""
+    hub = tmp_path / "hub"
+    li.load(folder).to_huggingface(hub)
+    card = (hub / "README.md").read_text()
+    (hub / "README.md").write_text(card + "epsilon 0.01")
+    code, said = verify(hub)
+    assert said.startswith("README.md does not belong to the certificate, which holds")
+    assert code == 1 and "README.md is not the file that manifest.json lists" in said
+    code, said = report(hub, "--out", tmp_path / "mine.html")
+    assert code == 1 and "README.md does not belong to the certificate, which holds" in said
+    red = (tmp_path / "mine.html").read_text()
+    assert "do not rely on it" in red and "Nothing supports that claim" not in red
+    (hub / "README.md").unlink()
+    code, said = verify(hub)
+    lost = "the certificate holds, and files are missing or changed: README.md"
+    assert code == 1 and said.startswith(lost)
+    (hub / "README.md").write_text(card)
+    assert verify(hub)[0] == 0
+    for name in ("weights.safetensors", "model.json", "certificate.json"):
+        content = (hub / name).read_bytes()
+        (hub / name).write_bytes(content + b" ")
+        (hub / "README.md").write_text(card + " ")
+        with contextlib.suppress(InputError):
+            assert not li.verify(hub).holds
+            assert "which holds" not in verify(hub)[1] and "certificate holds" not in verify(hub)[1]
+        (hub / name).write_bytes(content)
+
+
 def report(where, *more):
     done = CliRunner().invoke(cli.app, ["report", str(where), *map(str, more)])
     return done.exit_code, " ".join(done.output.split())

@@ -223,7 +223,7 @@ def report_command(
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
-    from lastiterate.release.folder import PAGE, PAGE_DIFFERS, SIGNATURE
+    from lastiterate.release.folder import PAGE, PAGE_DIFFERS, SIGNATURE, describe_failure
     from lastiterate.report import page
     from lastiterate.report.subject import read
     from lastiterate.run.facts import Evidence
@@ -277,9 +277,12 @@ def report_command(
     console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
     if fails:
         console.print(
-            "[bold red]the certificate does not hold[/bold red]"
-            if not subject.refuted
-            else "[bold red]an audit refutes the certificate[/bold red]"
+            "an audit refutes the certificate"
+            if subject.refuted
+            else describe_failure(subject.checked.problems, subject.checked.unsigned),
+            style="bold red",
+            highlight=False,
+            markup=False,
         )
         if (
             own is not None

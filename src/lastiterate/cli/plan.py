@@ -120,6 +120,18 @@ class Planning(Charged, Budgeted):
                 "lastiterate train --explain-plan shows its plan",
             )
 
+    def check_ledger(self) -> None:
+        """Refuse to plan for what a damaged ledger says it leaves."""
+        from lastiterate.ledger import Ledger
+
+        if self.ledger is not None and (problems := Ledger(self.ledger).verify()):
+            raise InputError(
+                "ledger",
+                f"must hold before it is planned for: {problems[0]}",
+                str(self.ledger),
+                "restore it from a copy; lastiterate ledger verify lists all that is wrong",
+            )
+
     def words_of_group(self, allowance: Allowance | None) -> str:
         """That a ledger of persons is charged for several single rows, and what costs less."""
         rows = 1 if allowance is None or self.unit is not None else allowance.total.groups(1)
@@ -153,6 +165,7 @@ def plan_command(asked: Planning) -> None:
     asked.check_units()
     (task, maps), budget = asked.rows, asked.budget
     charging = asked.make_charging()
+    asked.check_ledger()
     charging.of_units = asked.unit is not None
     allowance = charging.allowance()
     delta = budget.delta_for(asked.n)

@@ -47,13 +47,15 @@ def verify_command(
 
     Exit code 1 if the certificate or the ledger does not hold, or the page was changed.
     """
-    from lastiterate.release.folder import PAGE_DIFFERS
+    from lastiterate.release.folder import describe_failure
     from lastiterate.release.loading import CARRIERS, verify
 
     checked = verify(path, key=key, chain=chain or ())
     page = _compare_page(path, checked, ledger, audit)
     damaged = _find_damage(ledger)
-    changed = page is False and _is_changed(path, ledger, audit)
+    changed = page is False and not damaged and _is_changed(path, ledger, audit)
+    if damaged and not json_:
+        _show_damage(ledger, damaged)
     if json_:
         print(
             json.dumps(
@@ -79,12 +81,10 @@ def verify_command(
         )
     elif checked.problems:
         console.print(
-            "the folder has no valid signature"
-            if checked.problems == checked.unsigned
-            else "the page does not belong to the certificate, which holds"
-            if checked.problems == (PAGE_DIFFERS,)
-            else "the certificate does not hold",
+            describe_failure(checked.problems, checked.unsigned),
             style="bold red",
+            highlight=False,
+            markup=False,
         )
         for problem in checked.problems:
             console.print(f"- {problem}", highlight=False, markup=False)
@@ -118,8 +118,10 @@ def verify_command(
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
         if page is not None:
             console.print(
-                _describe_page(path, checked, ledger, audit)
+                _describe_page(path, checked, None if damaged else ledger, audit)
                 if page
+                else UNCHECKED.format(_advise_own_page(path, None, audit))
+                if damaged
                 else CHANGED.format(_advise_own_page(path, ledger, audit))
                 if changed
                 else _explain_other_page(path, ledger, audit),
@@ -141,23 +143,30 @@ def verify_command(
                 style="dim",
                 highlight=False,
             )
-    if damaged and not json_:
-        console.print(f"{ledger} does not hold", style="bold red", highlight=False, markup=False)
-        for problem in damaged:
-            console.print(f"- {problem}", highlight=False, markup=False)
-        console.print(
-            "Nothing that it says of other releases counts, and it is not charged: restore it from "
-            "a copy.",
-            highlight=False,
-        )
     if checked.problems or damaged or changed:
         raise typer.Exit(1)
 
 
+UNCHECKED = (
+    "report.html was NOT checked: the ledger that it may quote does not hold. Verify again with the "
+    "restored ledger, or make your own page without one: {}"
+)
 CHANGED = (
     "report.html DIFFERS: this version makes another page of these files, and the page names no "
     "others. Do not rely on it. Make your own: {}"
 )
+
+
+def _show_damage(ledger: Path | None, problems: list[str]) -> None:
+    """Say first that a ledger does not hold: nothing that follows from it counts."""
+    console.print(f"{ledger} does not hold", style="bold red", highlight=False, markup=False)
+    for problem in problems:
+        console.print(f"- {problem}", highlight=False, markup=False)
+    console.print(
+        "Nothing that it says of other releases counts, and it is not charged: restore it from a "
+        "copy.",
+        highlight=False,
+    )
 
 
 def _is_changed(path: Path, ledger: Path | None, audit: Path | None) -> bool:

@@ -41,7 +41,12 @@ if TYPE_CHECKING:
 # signature it shows damage and added files, and not a folder that was issued again as a whole.
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
-PAGE_DIFFERS = f"{PAGE} is not the file that {MANIFEST} lists"
+DIFFERS, MISSING = (
+    f" is not the file that {MANIFEST} lists",
+    f" is listed in {MANIFEST} and missing",
+)
+PAGE_DIFFERS = f"{PAGE}{DIFFERS}"
+NOT_CERTIFIED = "the certificate does not hold"
 """The problem of a folder whose page was changed."""
 
 
@@ -120,12 +125,12 @@ def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
             f"{WEIGHTS} may have {limits.text(limits.OTHERS)} together",
         ), ()
     changed = tuple(
-        f"{name} is not the file that {MANIFEST} lists"
+        f"{_printable(name)}{DIFFERS}"
         for name, digest in listed.items()
         if name in plain and _hash(plain[name]) != digest
     )
     gone = tuple(
-        f"{name} is listed in {MANIFEST} and missing"
+        f"{_printable(name)}{MISSING}"
         for name in listed
         if name not in plain and name != PAGE and not os.path.lexists(folder / name)
     )
@@ -175,8 +180,33 @@ def _what(path: Path) -> str:
 
 
 def _name(path: Path) -> str:
+    return _printable(path.name)
+
+
+def _printable(name: str) -> str:
     """A name that somebody else chose, without characters that steer a terminal."""
-    return path.name if path.name.isprintable() else ascii(path.name)
+    return name if name.isprintable() else ascii(name)
+
+
+def describe_failure(problems: tuple[str, ...], unsigned: tuple[str, ...] = ()) -> str:
+    """Say in one line what fails: the signature, files that the certificate does not name, or the
+    certificate itself."""
+    others = [problem for problem in problems if problem not in unsigned]
+    names = [
+        "the page"
+        if problem == PAGE_DIFFERS
+        else problem.removesuffix(DIFFERS).removesuffix(MISSING)
+        for problem in others
+    ]
+    if not others:
+        return "the folder has no valid signature"
+    if any(name in (*FILES, problem) for name, problem in zip(names, others, strict=True)):
+        return NOT_CERTIFIED
+    also = "; the folder has no valid signature" if unsigned else ""
+    if any(problem.endswith(MISSING) for problem in others):
+        return f"the certificate holds, and files are missing or changed: {', '.join(names)}{also}"
+    verb = "does" if len(names) == 1 else "do"
+    return f"{' and '.join(names)} {verb} not belong to the certificate, which holds{also}"
 
 
 # A released model on disk. ``certificate.json`` holds the SHA-256 of weights and model, and what

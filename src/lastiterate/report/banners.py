@@ -8,6 +8,7 @@ import shlex
 from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.ledger.budget import is_other_unit
 from lastiterate.markup import Markup, tag
+from lastiterate.release.folder import NOT_CERTIFIED, describe_failure
 from lastiterate.report.page_parts import banner, bullets, fold
 from lastiterate.report.subject import ReportSource
 from lastiterate.run.adjacency import ADJACENCIES
@@ -46,6 +47,7 @@ ON_PAPER = (
 def refusal_section(subject: ReportSource) -> list[Markup]:
     """The only part for a certificate that does not hold: nothing else of it is worth reading."""
     claimed, delta = subject.body.get("epsilon"), subject.body.get("delta")
+    failure = describe_failure(subject.checked.problems, subject.checked.unsigned)
     return [
         banner(
             "bad",
@@ -54,8 +56,12 @@ def refusal_section(subject: ReportSource) -> list[Markup]:
                 tag("ul", [tag("li", problem) for problem in subject.checked.problems]),
                 tag(
                     "p",
-                    f"Its files claim epsilon {claimed} at delta {delta}. Nothing supports that "
-                    f"claim.",
+                    f"Its files claim epsilon {claimed} at delta {delta}. "
+                    + (
+                        "Nothing supports that claim."
+                        if failure == NOT_CERTIFIED
+                        else f"{failure[0].upper()}{failure[1:]}."
+                    ),
                 ),
             ],
         )
