@@ -73,6 +73,9 @@ def test_a_forgotten_record_is_checked():
     assert report.verdict != HOLDS
     assert 0.01 < report.own["epsilon"] < 5
     assert check({**stored, "epsilon": report.own["epsilon"] * 1.0001}).verdict == HOLDS
+    prepared = described(batching=li.Permuted(60), preprocessing=WHITE).to_dict()
+    body = {**stored, "unlearning": {**stored["unlearning"], "training": prepared}}
+    assert "not covered: forgetting after a private preparation" in check(body).lines
 
 
 APART = (li.NoisyCount(5.0, 66, "apart"),)

@@ -9,6 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate import plugins
 from lastiterate.cli import app
+from lastiterate.written_certificate import AUDIT, FACTS, SETTINGS, STATED
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -150,6 +151,14 @@ def test_pages_that_are_shipped_are_no_larger_than_they_say():
     assert (
         "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]
     )
+
+
+def test_the_guide_lists_every_entry_of_a_statement():
+    """In a table of its own: nothing else tells a releaser what a statement may hold."""
+    text = (ROOT / "docs" / "guides" / "release.md").read_text(encoding="utf-8")
+    table = text.split("| entry of the statement | content |")[1].split("\n\n")[0]
+    known = {*STATED, *FACTS, *AUDIT, *SETTINGS}
+    assert set(re.findall(r"`(\w+)`", table)) == known
 
 
 def test_the_comparison_names_the_release_that_each_row_was_checked_against():

@@ -290,7 +290,7 @@ def test_as_many_records_are_removed_as_are_certified():
         1e-5,
         make_charging(),
     )
-    with pytest.raises(li.InputError, match="must name the 1 records of the certificate"):
+    with pytest.raises(li.InputError, match="must name the 1 record of the certificate"):
         finish(UNLEARNED, order)
 
 
@@ -501,12 +501,12 @@ def test_a_model_of_one_row_of_each_person_forgets_a_person(persons, tmp_path):
     ledger = ("--ledger", persons / "persons.db")
     model = dict(model="persons-model", remove="one.txt")
     one = command(*asked(persons, *ledger, "--out", tmp_path / "one", **model))
-    assert "forgot 1 records, 1 in all of 1 requests" in one
+    assert "forgot 1 unit (id), by the first row, 1 in all of 1 request" in one
     other = command(*asked(persons, *ledger, "--out", tmp_path / "two", data="first.csv", **model))
-    assert "forgot 1 records" in other
+    assert "forgot 1 unit (id), by the first row" in other
     model["remove"] = "row.txt"  # the first row of p5
     by_number = command(*asked(persons, "--out", tmp_path / "three", ids=(), **model))
-    assert "forgot 1 records" in by_number
+    assert "forgot 1 unit (id), by the first row" in by_number
     model["remove"] = "later.txt"
     text = command(*asked(persons, "--out", tmp_path / "four", ids=(), **model), code=2)
     assert "training used the first row of every id alone: name them with --ids id" in text
@@ -584,7 +584,7 @@ def test_from_the_folder_to_the_next_request(released, tmp_path):
     ledger = ("--ledger", released / "budget.db", "--dataset", "members")
     said = command(*asked(released, "--out", tmp_path / "two", "--reserve", 20, *ledger))
     assert (
-        "4 records, 4 in all of 1 requests" in said
+        "4 records, 4 in all of 1 request " in said
         and "20 more records" in said
         and "epsilon" in said
     )
@@ -629,7 +629,7 @@ def test_from_the_folder_to_the_next_request(released, tmp_path):
     refused = command(*again, released / "data.csv", "--out", tmp_path / "three", code=2)
     assert "the ledger knows others" in refused and not (tmp_path / "three").exists()
     said = command(*again, tmp_path / "left.csv", "--out", tmp_path / "three")
-    assert "1 records, 5 in all of 2 requests" in said
+    assert "forgot 1 record, 5 in all of 2 requests" in said
     assert not Ledger(released / "budget.db").verify()
 
 

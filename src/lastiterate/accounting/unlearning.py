@@ -155,7 +155,7 @@ class Unlearning(CertificateSubject):
         count = self.removed
         return {
             "rows": count,
-            "words": f"the {_format_count(count, 'removed record')} together, and nobody else",
+            "words": f"the {format_count(count, 'removed record')} together, and nobody else",
         }
 
     @property
@@ -183,7 +183,7 @@ class Unlearning(CertificateSubject):
     @property
     def words(self) -> Words:
         last = self.requests[-1].run
-        said = f"{_format_count(self.removed, 'record')} forgotten in {_format_count(len(self.requests), 'request')}"
+        said = f"{format_count(self.removed, 'record')} forgotten in {format_count(len(self.requests), 'request')}"
         return Words(
             f"{said}, the last in {last.steps} steps",
             by=f"against {self.reference}",
@@ -202,7 +202,7 @@ class Unlearning(CertificateSubject):
         return (), ("forgetting",)
 
 
-def _format_count(count: int, what: str) -> str:
+def format_count(count: float, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

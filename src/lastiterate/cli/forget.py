@@ -149,14 +149,18 @@ def plan_to_json(forgot: ForgetResult, where: str) -> dict[str, Any]:
 
 
 def _show(forgot: ForgetResult, where: str) -> None:
+    from lastiterate.accounting.unlearning import format_count
     from lastiterate.planning.unlearning_plans import explain_caveat
 
     model, plan = forgot.model, forgot.plan
     subject, table = plan.subject, Table.grid(padding=(0, 3))
+    removed, requests = subject.requests[-1].removed, format_count(len(subject.requests), "request")
+    what = "record" if not forgot.unit else "unit"
+    whose = f" ({forgot.unit}), by the first row" if forgot.unit else ""
     table.add_row(
         "forgot",
-        f"[bold]{subject.requests[-1].removed} records[/bold], {subject.removed} in all of "
-        f"{len(subject.requests)} requests",
+        f"[bold]{format_count(removed, what)}{escape(whose)}[/bold], {subject.removed} in all of "
+        f"{requests}",
     )
     table.add_row(
         "certified",
@@ -166,14 +170,15 @@ def _show(forgot: ForgetResult, where: str) -> None:
     table.add_row("that model", escape(subject.reference))
     table.add_row(
         "took",
-        f"{plan.passes} epochs, {plan.run.steps} steps; predicted excess loss "
+        f"{format_count(plan.passes, 'epoch')}, {format_count(plan.run.steps, 'step')}; predicted excess loss "
         f"{format_rounded_up(plan.excess)}",
     )
     table.add_row("retraining", _describe_retraining(plan.retraining, plan.worth_it))
     if forgot.later is not None:
         table.add_row(
             "later",
-            f"{forgot.reserve} more records: {forgot.later.passes} epochs, predicted excess loss "
+            f"{format_count(forgot.reserve, 'more record')}: {format_count(forgot.later.passes, 'epoch')}, "
+            "predicted excess loss "
             f"{format_rounded_up(forgot.later.excess)}",
         )
     table.add_row(

@@ -42,7 +42,8 @@ MOST_IDS = 10**7
 class ForgetResult:
     """The model, how it was planned, what a later request for ``reserve`` more records is predicted
     to take, and what a record that stays has paid by these steps alone (``steps``) and by
-    everything (``whole``), at the model's delta."""
+    everything (``whole``), at the model's delta; ``unit``: the column of the persons who were
+    forgotten, each with one row, or ""."""
 
     model: FittedUnlearned
     plan: ForgettingPlan
@@ -50,6 +51,7 @@ class ForgetResult:
     later: ForgettingPlan | None
     steps: float | None
     whole: float | None
+    unit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,8 @@ def forget_file(
         ),
     )
     assert isinstance(after, FittedUnlearned)
-    return ForgetResult(after, plan, asked.reserve, later, *_paid(plan, delta))
+    steps, whole = _paid(plan, delta)
+    return ForgetResult(after, plan, asked.reserve, later, steps, whole, column or "")
 
 
 def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | None]:

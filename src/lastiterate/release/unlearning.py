@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate_subject import UNNAMED, format_rounded_up
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.accounting.unlearning import Unlearning, format_count
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
 from lastiterate.engine import TrainedWeights, execute
@@ -72,7 +72,7 @@ def check(order: TrainingRequest) -> TrainingRequest:
     if named != subject.requests[-1].removed:
         raise InputError(
             "remove",
-            f"must name the {subject.requests[-1].removed} records of the certificate",
+            f"must name the {format_count(subject.requests[-1].removed, 'record')} of the certificate",
             named,
         )
     left = subject.training.n - subject.removed + subject.requests[-1].removed
