@@ -172,7 +172,7 @@ def compare_with_published(subject: ReportSource) -> Markup:
         ),
         tag("thead", head),
         tag("tbody", [row for _, row in sorted(cells, key=lambda pair: pair[0])]),
-        class_="deployments",
+        class_="deployments screen",  # on paper there is no room for others
     )
 
 
