@@ -204,7 +204,8 @@ def _footer() -> Markup:
     paper = tag(
         "p",
         "On paper this is the summary. The page on a screen also has epsilon over steps, published "
-        "deployments, what does not apply and why, the run, the releaser's statement, and checks that anybody can repeat.",
+        "deployments, what does not apply and why, the run, the releaser's statement, and checks "
+        "that anybody can repeat.",
         class_="paper soft",
     )
     return tag(
