@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.features import SchemaTransformer
 from lastiterate.release import composition_reminder
 from lastiterate.release.composition_reminder import FITS, HASHES, Reminder
 from lastiterate.release.units import UnitLoss
@@ -167,11 +168,122 @@ def test_a_refused_fit_is_not_remembered():
 def test_what_is_kept_is_little_and_secret():
     one, two = Reminder(), Reminder()
     many = RANDOM.random((5000, 2))
-    assert len(one.sketch(many)) == HASHES and len(one.sketch(X[[0, 0, 1]])) == 2
+    assert [len(kept) for kept in one.sketch(many)] == [HASHES] * 3
+    assert [len(kept) for kept in one.sketch(X[[0, 0, 1]])] == [2]
     assert one.sketch(many) == one.sketch(many[RANDOM.permutation(5000)])
-    assert not one.sketch(X) & two.sketch(X), "another process has other hashes"
+    assert not any(a & b for a in one.sketch(X) for b in two.sketch(X)), "of another process"
     for _ in range(FITS + 5):
         one.after(one.sketch(RANDOM.random((3, 2))))
     assert len(one._fits) == FITS
     fitted = pickle.dumps(LOGISTIC.fit(X, Y))
     assert b"Reminder" not in fitted and b"repeated" not in fitted
+
+
+# A table is recognised whatever is made of it.
+
+AGES, PAY = RANDOM.integers(18, 90, 120), RANDOM.gamma(2.0, 1000.0, 120)
+HEIGHTS, CITIES = RANDOM.normal(170, 10, 120), RANDOM.choice(["a", "b"], 120)
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+NOTES = [" ".join(RANDOM.choice(WORDS, 6)) for _ in range(120)]
+TABLE = {"age": AGES, "pay": PAY, "height": HEIGHTS, "city": CITIES, "note": NOTES}
+WHO = np.arange(120) // 2
+FACTS = {
+    "target": "ill",
+    "classes": ["0", "1"],
+    "columns": {
+        "age": {"kind": "number", "low": 0, "high": 100, "outside": "clip"},
+        "pay": {"kind": "number", "low": 0, "high": 20_000, "outside": "clip"},
+        "height": {"kind": "number", "low": 100, "high": 220, "outside": "clip"},
+        "city": {"kind": "category", "values": ["a", "b"]},
+        "note": {"kind": "text"},
+    },
+}
+FEW = FACTS | {"columns": {name: FACTS["columns"][name] for name in ("pay", "city")}}
+NUMBERS = np.stack([AGES, PAY, HEIGHTS], axis=1).astype(float)
+
+
+def frame(names=tuple(TABLE)):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({name: TABLE[name] for name in names})
+
+
+def by_schema(schema=FACTS, **how):
+    return DPLogisticRegression(5.0, schema=schema, algorithm="noisy-gd", **how)
+
+
+def train_numbers():
+    run = li.Run(n=120, steps=3, step_size=0.1, loss=li.Logistic(row_norm=5e3, ridge=0.1))
+    return li.train(run, (NUMBERS, Y), epsilon=1.0, delta=1e-5)
+
+
+WAYS = {
+    "words": lambda: by_schema(features="words").fit(TABLE, Y, units=WHO),
+    "other maps": lambda: by_schema(features="curves,words").fit(TABLE, Y, units=WHO),
+    "more rows": lambda: by_schema(features="words", rows_per_unit=5).fit(TABLE, Y, units=WHO),
+    "single rows": lambda: by_schema(features="curves,words").fit(frame(), Y),
+    "other order": lambda: by_schema(features="words").fit(frame(reversed(TABLE)), Y),
+    "few columns": lambda: by_schema(FEW).fit(frame(["city", "pay"]), Y),
+    "a part": lambda: by_schema(features="words").fit(frame()[40:90], Y[40:90]),
+    "numbers": lambda: LOGISTIC.fit(NUMBERS, Y),
+    "regression": lambda: RIDGE.fit(NUMBERS[:, ::-1], Y),
+    "a pipeline": lambda: make_pipeline(StandardScaler(), LOGISTIC).fit(NUMBERS, Y),
+    "a schema's step": lambda: make_pipeline(
+        SchemaTransformer(FACTS, "curves,words"), LOGISTIC
+    ).fit(frame(), Y),
+    "a search": lambda: DPSearchCV(
+        by_schema(features="words"), {"features": ["words", "curves,words"]}, epsilon=5.0
+    ).fit(frame(), Y),
+    "train": train_numbers,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_is_recognised_whatever_is_made_of_it(way, monkeypatch):
+    assert not told(WAYS["words"])
+    assert len(told(WAYS[way])) == 1
+    monkeypatch.setattr(composition_reminder, "REMINDER", Reminder())
+    assert not told(WAYS[way])
+    assert len(told(WAYS["words"])) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_tables_of_other_records_are_not_recognised():
+    """Though they hold the same ages, cities and words, and numbers of persons from 0 on."""
+    WAYS["words"]()
+    WAYS["train"]()
+    other = {
+        "age": RANDOM.permutation(AGES),
+        "pay": RANDOM.gamma(2.0, 1000.0, 120),
+        "height": RANDOM.normal(170, 10, 120),
+        "city": RANDOM.permutation(CITIES),
+        "note": [" ".join(RANDOM.choice(WORDS, 6)) for _ in range(120)],
+    }
+    assert not told(lambda: by_schema(features="words").fit(other, Y, units=WHO))
+    few = {name: other[name] for name in ("pay", "city")}
+    assert not told(lambda: by_schema(FEW).fit(few, Y))
+
+
+def test_columns_that_two_draws_share_do_not_count_alone():
+    """Integers, rounded numbers and categories are alike in many data sets."""
+    reminder = Reminder()
+
+    def draw():
+        return {
+            "age": RANDOM.integers(18, 90, 500),
+            "rounded": RANDOM.normal(5, 2, 500).round(1),
+            "number": np.arange(500),
+            "city": RANDOM.choice(["a", "b"], 500),
+        }
+
+    one, two = reminder.sketch(draw()), reminder.sketch(draw())
+    assert len(one) == 2, "no sketch of cells"
+    assert not any(a & b for a in one for b in two)
+    ages = [reminder.sketch({"age": draw()["age"]}) for _ in range(2)]
+    assert ages[0] == ages[1] == []
+
+
+def test_whole_rows_of_wide_tables_are_recognised():
+    reminder = Reminder()
+    wide = RANDOM.random((60, 300)).astype(np.float32)
+    assert reminder.sketch(wide) == reminder.sketch(wide[::-1].astype(np.float64)) != []

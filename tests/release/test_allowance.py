@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.estimators import DPLogisticRegression, DPSearchCV
+from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
@@ -110,6 +110,44 @@ def test_every_refusal_in_python_names_a_number_that_fits(tmp_path: Path) -> Non
     free.private_score(x, y, epsilon=most, ledger=ledger)
     ledger.add("b", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
     DPLogisticRegression(**asked | {"epsilon": most}, ledger=ledger, dataset="b").fit(x, y)
+
+
+@pytest.mark.parametrize("asked", ["automatic", "permuted-sgd", "noisy-gd"])
+@pytest.mark.parametrize("kind", [DPLogisticRegression, DPHuberRidge])
+def test_estimators_are_refused_in_their_own_arguments(
+    kind: type, asked: str, tmp_path: Path
+) -> None:
+    """Of batches they have algorithms, and noisy-gd of the same epsilon costs more than the plan."""
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (455, 3))
+    y, ledger = (x[:, 0] > 0).astype(int), Ledger(tmp_path / "l")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
+    target: dict[str, Any] = (
+        {"classes": [0, 1]} if kind is DPLogisticRegression else {"target_range": (0, 1)}
+    )
+    more: dict[str, Any] = {"delta": 1e-5, "row_norm": 1.0, "ledger": ledger, **target}
+    said = r"epsilon=([0-9.]+) at delta 1e-05 fits by the automatic plan; nothing was trained"
+    with pytest.raises(li.InputError, match=said) as refused:
+        kind(1.0, algorithm=asked, **more).fit(x, y)
+    most = float(re.findall(r"epsilon=([0-9.]+)", str(refused.value))[0])
+    kind(most, **more).fit(x, y)
+
+
+def test_estimators_with_a_run_are_told_of_full_batches(tmp_path: Path) -> None:
+    x, ledger = np.random.default_rng(0).uniform(-0.5, 0.5, (400, 3)), Ledger(tmp_path / "l")
+    y = (x[:, 0] > 0).astype(int)
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
+    run = li.Run(
+        n=400, steps=1000, step_size=0.3, batching=li.RandomAllocation(20), loss=li.Logistic()
+    )
+    more: dict[str, Any] = {"classes": [0, 1], "ledger": ledger, "delta": 1e-5}
+    said = (
+        r"epsilon=([0-9.]+) at .* plan, and the same epsilon with batching=FullBatch\(\); nothing"
+    )
+    with pytest.raises(li.InputError, match=said) as refused:
+        DPLogisticRegression(1.0, run=run, **more).fit(x, y)
+    most = float(re.findall(r"epsilon=([0-9.]+)", str(refused.value))[0])
+    full = replace(run, batching=li.FullBatch())
+    DPLogisticRegression(most, run=full, **more).fit(x, y)
 
 
 @pytest.mark.parametrize("name", FILTERS)

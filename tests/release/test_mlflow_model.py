@@ -82,6 +82,55 @@ def test_a_scoring_server_answers(classifier: Any, written: Path) -> None:
     assert served.post("/invocations", json=body).status_code == 400
 
 
+DAYS = pandas.to_datetime(TABLE["seen"])
+YEARS = TABLE["age"].round()
+FRAMES = {
+    "integers": {"age": YEARS.fillna(40).astype("int64")},
+    "integers with missing ones": {"age": YEARS.astype("Int64")},
+    "single precision": {"age": YEARS.astype("float32")},
+    "days": {"seen": DAYS},
+    "dates": {"seen": DAYS.dt.date},
+    "categories": {
+        "job": TABLE["job"].astype("category"),
+        "seen": TABLE["seen"].astype("category"),
+    },
+    "strings": {"job": TABLE["job"].astype("string")},
+    "all missing": {"age": np.nan, "job": None},
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_ordinary_frames_are_accepted(name: str, classifier: Any, written: Path) -> None:
+    frame = TABLE.assign(**FRAMES[name])
+    found = load_model(str(written)).predict(frame.drop(columns="who"))
+    chances = found[["probability_no", "probability_yes"]].to_numpy()
+    assert (chances == classifier.predict_proba(frame)).all()
+
+
+@pytest.mark.parametrize("name", ["age", "job", "seen", "note"])
+def test_the_signature_requires_what_the_model_does(
+    name: str, classifier: Any, written: Path
+) -> None:
+    """A cell may be missing where the schema says so, and no column may."""
+    served, rest = load_model(str(written)), TABLE.drop(columns=["who", name])
+    assert name in served.metadata.signature.inputs.required_input_names()
+    with pytest.raises(MlflowException, match=f"missing inputs \\['{name}'\\]"):
+        served.predict(rest)
+    with pytest.raises(InputError, match="misses the column"):
+        classifier.predict(rest)
+
+
+def test_arrays_are_cast_as_the_guide_says(tmp_path: Path) -> None:
+    rows = RNG.integers(-2, 3, (ROWS, 4))
+    model = DPLogisticRegression(row_norm=2.0, classes=[0, 1]).fit(rows, rows[:, 0] > 0)
+    served = load_model(str(model.fitted_.to_mlflow(tmp_path / "rows")))
+    for given in (rows, rows.astype("float32"), pandas.DataFrame(rows)):
+        with pytest.raises(MlflowException, match="float64"):
+            served.predict(given)
+        found = served.predict(given.astype("float64"))
+        assert (found["prediction"] == model.predict(rows)).all()
+
+
 def test_its_metadata_state_the_privacy(classifier: Any, written: Path) -> None:
     stated = yaml.safe_load((written / "MLmodel").read_text())["metadata"]
     assert float(stated["privacy.epsilon"]) == classifier.certificate_.epsilon(classifier.delta_)

@@ -33,6 +33,7 @@ from lastiterate.estimators.file_estimators import (
 from lastiterate.estimators.meta_estimators import OwnSeed, check_recoded
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
+    list_handed_tables,
     list_outer_schemas,
     warn_of_learned_steps,
     warn_of_predictions,
@@ -41,6 +42,7 @@ from lastiterate.estimators.pipelines import (
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
+from lastiterate.release.composition_reminder import recognise_by
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import (
@@ -218,7 +220,9 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             If input is bad or the budget does not suffice; the estimator stays as it was.
         """
         refuse(unsupported, "X, y, progress and units")
-        self._fit(X, y, progress, self._limit_rows(units))
+        protected = self._limit_rows(units)
+        with recognise_by(*([] if self.stream else list_handed_tables(self, X))):
+            self._fit(X, y, progress, protected)
         return self
 
     @abstractmethod
@@ -294,7 +298,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         charging = make_charging(
             ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
         )
-        charging.of_units = protected is not None
+        charging.of_units, charging.described = protected is not None, self.run is not None
         order = TrainingRequest(
             data=data_of(self, features, target, watched),
             budget=self._budget,

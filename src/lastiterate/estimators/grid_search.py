@@ -40,6 +40,7 @@ from lastiterate.estimators.file_estimators import (
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
+    list_handed_tables,
     list_outer_schemas,
     warn_of_learned_steps,
 )
@@ -47,6 +48,7 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release import tuning
+from lastiterate.release.composition_reminder import recognise_by
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_plans import candidate, choose_features, part_of
 from lastiterate.release.model_kinds import SELECTED
@@ -283,21 +285,20 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "search runs that calibrate probabilities, or ",
             )
         tuning.check_candidates("candidates", len(of_candidates), SEVERAL)
-        model = finish(
-            SELECTED,
-            TrainingRequest(
-                data=(rows, target),
-                budget=Budget(self.epsilon, delta),
-                model=of_candidates,
-                proof=certificate,
-                delta=delta,
-                answers=answers,
-                seed=seed_of(self.random_state),
-                charging=charging,
-                units=None if protected is None else protected.units,
-                unit=None if protected is None else protected.who,
-            ),
+        order = TrainingRequest(
+            data=(rows, target),
+            budget=Budget(self.epsilon, delta),
+            model=of_candidates,
+            proof=certificate,
+            delta=delta,
+            answers=answers,
+            seed=seed_of(self.random_state),
+            charging=charging,
+            units=None if protected is None else protected.units,
+            unit=None if protected is None else protected.who,
         )
+        with recognise_by(*list_handed_tables(self, X)):
+            model = finish(SELECTED, order)
         assert isinstance(model, tuning.FittedSelected)
         won = next(one for one in searched if one.can_have_made(model))
         self.best_params_, best = won.setting, won.estimator

@@ -150,6 +150,21 @@ def list_outer_schemas(estimator: object) -> list[Schema]:
     return [vars(step).get("schema_") or to_schema(step.schema) for step in steps]
 
 
+def list_handed_tables(estimator: object, table: object) -> list[object]:
+    """What ``estimator`` is fitted on, and what the outermost estimator that is fitting it was given."""
+    given, inside = [table], {id(estimator)}
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(DEPTH):
+        if frame is None:
+            break
+        caller, found = frame.f_locals.get("self"), frame.f_locals.get("X")
+        if isinstance(caller, BaseEstimator) and id(caller) not in inside and found is not None:
+            given[1:] = [found]
+            inside.add(id(caller))
+        frame = frame.f_back
+    return given
+
+
 def write_fit_of_units(estimator: object, column: str) -> str:
     """The outermost call of ``fit`` that reaches the estimator with ``units``."""
     pipelines = [one for one in _list_outer_estimators(estimator) if isinstance(one, Pipeline)]

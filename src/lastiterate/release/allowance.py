@@ -52,8 +52,8 @@ class Allowance:
     ledger's adjacency.
 
     ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
-    together. ``id_columns``: those that may name units and that nobody named, for what a refusal
-    says.
+    together. ``id_columns``: those that may name units and that nobody named, and ``described``:
+    whether the caller describes the run, for what a refusal says.
     """
 
     filter: Filter
@@ -62,6 +62,7 @@ class Allowance:
     total: Total
     of_units: bool = False
     id_columns: tuple[str, ...] = ()
+    described: bool = False
 
     @classmethod
     def of(
@@ -196,6 +197,9 @@ class Allowance:
             return f"one fit without a search costs less: {fits} by the automatic plan"
         if not charged.verdicts:
             return ""
+        planned = type(charged.run.loss) is not KnownConstants
+        if not self.described:
+            return f"{fits} by the automatic plan" if planned else ""
         batches = type(charged.run.batching) is not FullBatch
         same, smaller = (
             _in_full_batches(charged, epsilon, delta) for epsilon in (charged.epsilon(delta), most)
@@ -205,9 +209,8 @@ class Allowance:
                 f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
                 f"fit, they need {100 * self.share(same):.3g}%"
             )
-        planned = type(charged.run.loss) is not KnownConstants
         if smaller is not None and self.fits(smaller):
-            plan = " by the automatic plan, or" if planned else ""
+            plan = " by the automatic plan, and the same epsilon" if planned else ""
             return fits + (f"{plan} with batching=FullBatch()" if batches else "")
         return f"{fits} by the automatic plan" if planned else ""
 

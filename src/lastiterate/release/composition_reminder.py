@@ -2,10 +2,11 @@
 
 Two signs show a repeated fit. Something of scikit-learn that fits again and again
 (cross-validation, searches, selection of features, a model for each target or class) is on the call
-stack, in its worker processes too. Or rows are back that an earlier fit of this process saw:
-sketches made of the smallest of their hashes overlap in proportion (Broder: On the resemblance and
-containment of documents, 1997). It is a reminder and no accountant: rows that were scaled again,
-and fits in other processes, are not recognised.
+stack, in its worker processes too. Or records are back that an earlier fit of this process saw, in
+the table that the caller handed over or in the rows that were made of it: sketches made of the
+smallest of their hashes overlap in proportion (Broder: On the resemblance and containment of
+documents, 1997). It is a reminder and no accountant: tables that the caller scaled again, and fits
+in other processes, are not recognised.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import secrets
 import sys
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, cast
 
@@ -44,6 +46,11 @@ HASHES = 64  #: in a sketch, at most
 FITS = 64  #: that are remembered
 SHARED = 0.1  #: part of the smaller sketch that must be back; some rows are equal by chance
 SLICE = 1024  #: rows that are hashed at once
+WIDE = 256  #: columns, from which on only whole rows of numbers are hashed
+SAMPLE = 1000  #: hashes of a column, about, that tell whether its values are nearly all different
+FEWEST, DIFFERENT = 50, 0.99
+"""Values of a column, or rows, and the part of them that must differ: two independent draws of such
+a column share fewer than ``SHARED``, and their order need not count."""
 MESSAGE = (
     "fits on one data set compose, and a model's epsilon is for its own fit only: k fits cost up "
     "to k epsilon "
@@ -60,27 +67,44 @@ SAME_SEED = (
 
 Sketch = frozenset[int]
 
+_HANDED: ContextVar[tuple[object, ...]] = ContextVar("handed", default=())
+
+
+@contextmanager
+def recognise_by(*tables: object) -> Generator[None]:
+    """Inside, fits are recognised by ``tables`` too: what the caller gave before any map."""
+    token = _HANDED.set(tables)
+    try:
+        yield
+    finally:
+        _HANDED.reset(token)
+
 
 class Reminder:
     """What a process remembers of its last fits.
 
-    **Guarantee:** at most ``HASHES`` 64-bit hashes of rows per fit, and one of seeded data, are
-    kept under a secret of the process; they are never written, shown or pickled with an estimator.
+    **Guarantee:** of every table of a fit at most three times ``HASHES`` 64-bit hashes of rows and
+    cells, and one hash of seeded data, are kept under a secret of the process; they are never
+    written, shown or pickled with an estimator.
     """
 
     def __init__(self) -> None:
         self._secret = secrets.randbits(128)
-        self._fits: deque[Sketch] = deque(maxlen=FITS)
+        self._fits: deque[list[Sketch]] = deque(maxlen=FITS)
         self._seeds: deque[tuple[int, bytes]] = deque(maxlen=FITS)
         self._warned = False
         self._one_at_a_time = Lock()
 
-    def begins(self, data: object, seed: int | None, *, tables: bool) -> Sketch | None:
+    def begins(self, data: object, seed: int | None, *, tables: bool) -> list[Sketch] | None:
         """Warn of what an earlier fit makes of the one that begins; what to remember it by where it
         is of a table."""
-        found = _rows(data) if tables else None
-        rows = None if found is None else self.sketch(found)
-        if rows is not None:
+        rows = None
+        if tables:
+            made = _rows(data)
+            found = [table for table in _HANDED.get() if not _is_view(made, table)]
+            each = map(self.sketch, found if made is None else [made, *found])
+            rows = list(dict.fromkeys(one for sketches in each for one in sketches))
+        if rows:
             self.before(rows)
         if seed is not None:
             import jax
@@ -88,9 +112,41 @@ class Reminder:
             self.warn_about_seed(seed, data if is_source(data) else jax.tree.leaves(data))
         return rows
 
-    def sketch(self, rows: np.ndarray) -> Sketch:
-        """The smallest hashes of rows (n, d): sum of random odd numbers times the row's 32-bit
-        words, modulo 2^64."""
+    def sketch(self, data: object) -> list[Sketch]:
+        """The smallest hashes of a table's rows, by the names or positions of their columns; where
+        nearly all differ, of its rows in any order of columns, and of its cells."""
+        columns = _columns(data)
+        if columns is None:
+            rows = _rows(data)
+            return [] if rows is None else [self._smallest(self._hash_wide(rows))]
+        in_order, in_any, cells = np.uint64(0), np.uint64(0), list[np.ndarray]()
+        with np.errstate(over="ignore"):
+            for name, words, fractional in columns:
+                hashes = _mix(words ^ np.uint64(self._key("")))
+                in_order = in_order + hashes * np.uint64(self._key(f" {name}") | 1)
+                in_any = in_any + hashes
+                if fractional and _differ(hashes):
+                    cells.append(hashes if len(hashes) <= SAMPLE else _sample(hashes))
+        hashed = [np.asarray(in_order)]
+        if _differ(_mix(np.asarray(in_any))):
+            hashed.append(_mix(np.asarray(in_any)))
+        if cells:
+            hashed.append(np.concatenate(cells))
+        return [self._smallest(one) for one in hashed if one.ndim]
+
+    def _smallest(self, hashes: np.ndarray) -> Sketch:
+        return frozenset(np.unique(hashes)[:HASHES].tolist())
+
+    def _key(self, name: str) -> int:
+        """A secret number of 64 bits for a column's name."""
+        digest = hashlib.blake2b(
+            name.encode(errors="replace"), digest_size=8, key=self._secret.to_bytes(16, "big")
+        )
+        return int.from_bytes(digest.digest(), "big")
+
+    def _hash_wide(self, rows: np.ndarray) -> np.ndarray:
+        """Hashes (n,) of rows (n, d): sum of random odd numbers times the row's 32-bit words,
+        modulo 2^64."""
         factors = (
             cast(
                 np.ndarray,
@@ -109,13 +165,15 @@ class Reminder:
                 hashes[first : first + SLICE] = np.einsum(
                     "ij,j->i", words.astype(np.uint64), factors
                 )
-        return frozenset(np.unique(hashes)[:HASHES].tolist())
+        return hashes
 
-    def before(self, rows: Sketch) -> None:
+    def before(self, rows: list[Sketch]) -> None:
         """Warn before a repeated fit, once; where the warning is made an error, every time, and
         nothing is spent."""
         with self._one_at_a_time:  # fits may run in threads
-            if not _is_repeating() and not any(_overlap(rows, other) for other in self._fits):
+            if not _is_repeating() and not any(
+                _overlap(one, other) for fit in self._fits for other in fit for one in rows
+            ):
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
             with warnings.catch_warnings(record=True) if self._warned else nullcontext():
@@ -146,11 +204,104 @@ class Reminder:
                 warnings.warn(SAME_SEED, RepeatedFitWarning, stacklevel=outside())
             self._seeds.append((seed, combined))
 
-    def after(self, rows: Sketch | None) -> None:
+    def after(self, rows: list[Sketch] | None) -> None:
         """Remember a fit that released a model."""
-        if rows is not None:
+        if rows:
             with self._one_at_a_time:
                 self._fits.append(rows)
+
+
+def _is_view(made: np.ndarray | None, table: object) -> bool:
+    """Whether both are the same numbers in memory."""
+    if made is None or not isinstance(table, np.ndarray):
+        return False
+    return np.may_share_memory(made, cast(np.ndarray, table))
+
+
+def _columns(data: Any) -> list[tuple[str, np.ndarray, bool]] | None:
+    """Of every column of a table its name or position, a number for each cell, (n,), and whether
+    most cells are fractional numbers or texts of several words.
+
+    ``None`` for other data, wide ones, and one column of integers, which tells no data set from
+    another.
+    """
+    try:
+        found = list(_name_columns(data))
+        if not 1 <= len(found) <= WIDE:
+            return None
+        each = [(name, *_words(column)) for name, column in found]
+    except Exception:  # the fit says what is wrong with such data, and this is only a reminder
+        return None
+    if (len(each) == 1 and not each[0][2]) or len({len(words) for _, words, _ in each}) > 1:
+        return None
+    return each
+
+
+def _name_columns(data: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """The columns of a data frame, a dictionary or an array by their names or positions."""
+    names: Any = getattr(data, "column_names", getattr(data, "columns", None))
+    if isinstance(data, Mapping):
+        held = cast("Mapping[object, Any]", data)
+        if all(np.ndim(part) == 1 for part in held.values()):
+            yield from ((str(name), np.asarray(part)) for name, part in held.items())
+    elif names is not None and hasattr(data, "iloc"):
+        yield from ((str(name), np.asarray(data.iloc[:, i])) for i, name in enumerate(names))
+    elif names is not None:
+        yield from ((str(name), np.asarray(data[name])) for name in names)
+    else:
+        rows = _rows(data)
+        if rows is None:
+            rows = np.asarray(data)
+        if rows.ndim == 2 and rows.shape[1] <= WIDE:
+            yield from ((str(i), rows[:, i]) for i in range(rows.shape[1]))
+
+
+def _words(column: np.ndarray) -> tuple[np.ndarray, bool]:
+    """A number of 64 bits for each cell (n,), the same in single and double precision, and whether
+    most are fractional numbers or texts of several words."""
+    if column.ndim != 1:
+        raise ValueError("no column")
+    if column.dtype.kind in "mM":
+        return column.astype(f"{column.dtype.kind}8[s]").view(np.uint64), False
+    try:
+        numbers = column if column.dtype.kind in "biuf" else column.astype(np.float64)
+    except (TypeError, ValueError):
+        cells = column.tolist()
+        numbered = {cell: _number_text(cell) for cell in set(cells)}
+        words = np.fromiter(map(numbered.__getitem__, cells), np.int64, len(cells))
+        several = sum(str(cell).count(" ") > 1 for cell in cells[:SAMPLE])
+        return words.view(np.uint64), 2 * several > len(cells[:SAMPLE])
+    with np.errstate(all="ignore"):
+        single = numbers.astype(np.float32) + np.float32(0)  # of both zeros one
+        single[np.isnan(single)] = np.nan
+        fractional = np.mean(single[:SAMPLE] % 1 > 0) > 0.5
+    return single.view(np.uint32).astype(np.uint64), bool(fractional)
+
+
+def _number_text(cell: object) -> int:
+    """A number for the text of a cell, the same for all that are missing."""
+    text = str(cell).strip()
+    return hash("" if text in ("None", "nan", "<NA>", "NaT") else text)
+
+
+def _mix(words: np.ndarray) -> np.ndarray:
+    """Spread numbers (n,) evenly over 64 bits (Steele, Lea and Flood: SplitMix64)."""
+    with np.errstate(over="ignore"):
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _sample(hashes: np.ndarray) -> np.ndarray:
+    """About ``SAMPLE`` of many different hashes: the smallest ones, each as often as it is there."""
+    return hashes[hashes < np.uint64(2**64 // len(hashes) * SAMPLE)]
+
+
+def _differ(hashes: np.ndarray) -> bool:
+    """Whether nearly all hashes (n,) differ, by those of a sample."""
+    if len(hashes) > SAMPLE:
+        hashes = _sample(hashes)
+    return len(hashes) >= FEWEST and len(np.unique(hashes)) >= DIFFERENT * len(hashes)
 
 
 def _rows(data: Any) -> np.ndarray | None:

@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -58,6 +58,7 @@ class Charging:
     would have written before. ``library``: whether ``lastiterate.train`` writes it, which calls it
     ``out`` and writes no page. ``finished``: the one of them that holds the model, where a process
     of this fit was stopped behind it: nothing is trained then, and nothing is charged.
+    ``described``: whether the caller describes the run, and may change its batches.
     ``of_units``: whether the caller says whose every row is, so that what is certified protects all
     rows of a unit, called ``unit`` where it has a name. ``id_columns``: those that the caller might
     have named for that.
@@ -78,6 +79,7 @@ class Charging:
     unit: str = ""
     id_columns: tuple[str, ...] = ()
     library: bool = False
+    described: bool = False
     finished: Path | None = field(init=False, default=None)
     checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
@@ -106,7 +108,8 @@ class Charging:
         return self._allowance_of(total, token)
 
     def _allowance_of(self, total: Total, token: str = "") -> Allowance:
-        return Allowance.of(total, token, of_units=self.of_units, id_columns=self.id_columns)
+        left = Allowance.of(total, token, of_units=self.of_units, id_columns=self.id_columns)
+        return replace(left, described=self.library or self.described)
 
     def name_unit(self, units: Units | None, schema: Schema | None) -> None:
         """Take over whose rows a file's are; refuse what ``check_unit`` refuses."""

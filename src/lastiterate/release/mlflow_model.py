@@ -160,26 +160,18 @@ def verify_mlflow(place: Path) -> CheckResult:
 
 
 def _make_signature(model: SelfContainedModel) -> ModelSignature:
-    """Columns that the schema uses: numbers as doubles, days and categories as text; arrays as
-    they are. Predictions have the type of the labels."""
+    """Columns that the schema uses, of any type, since the model reads every form of a cell that
+    training reads; arrays as they are. Predictions have the type of the labels."""
     from mlflow.models import ModelSignature  # pyright: ignore
     from mlflow.types import ColSpec, DataType, TensorSpec  # pyright: ignore
     from mlflow.types import Schema as Signature  # pyright: ignore
+    from mlflow.types.schema import AnyType  # pyright: ignore
 
     if model.schema is None or model.schema.array is not None:
         inputs = Signature([TensorSpec(np.dtype(np.float64), (-1, *_shape(model)))])
     else:
-        inputs = Signature(
-            [
-                ColSpec(
-                    DataType.double if isinstance(column, Numeric) else DataType.string,
-                    column.name,
-                    required=isinstance(column, Numeric),
-                )
-                for column in model.schema.columns
-                if column.fields
-            ]
-        )
+        columns = [column.name for column in model.schema.columns if column.fields]
+        inputs = Signature([ColSpec(AnyType(), name) for name in columns])
     labels = _labels(model)
     if labels is None:
         return ModelSignature(inputs, Signature([ColSpec(DataType.double, "prediction")]))

@@ -21,9 +21,14 @@ from lastiterate.errors import InputError
 from lastiterate.estimators.base import public_labels, refuse, restore_on_error, seed_of
 from lastiterate.estimators.file_estimators import check_no_mapping, check_targets, hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
+from lastiterate.estimators.pipelines import (
+    list_handed_tables,
+    warn_of_learned_steps,
+    warn_of_predictions,
+)
 from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.ledger.store import Ledger
+from lastiterate.release.composition_reminder import recognise_by
 from lastiterate.release.training import train
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
@@ -155,6 +160,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         as in ``train``."""
         refuse(unsupported)
         warn_of_learned_steps(self)
+        handed = list_handed_tables(self, X)
         check_kept("X", (X, y))
         check_no_mapping(X, "give an array of records")
         with hide_values("X or y"):
@@ -175,19 +181,20 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         plain = module.module if isinstance(module, Grouped) else module
         X = _as_taken(X, plain)
         self._check_answers(plain, X)
-        model = train(
-            self._describe_run(len(X)),
-            (X, np.searchsorted(self.classes_, y)),
-            model=module,
-            loss=torch.nn.functional.cross_entropy,
-            epsilon=self.epsilon,
-            delta=None if self.delta == "auto" else self.delta,
-            seed=seed_of(self.random_state),
-            microbatch=self.microbatch,
-            progress=progress,
-            ledger=self.ledger,
-            dataset=self.dataset,
-        )
+        with recognise_by(*handed):
+            model = train(
+                self._describe_run(len(X)),
+                (X, np.searchsorted(self.classes_, y)),
+                model=module,
+                loss=torch.nn.functional.cross_entropy,
+                epsilon=self.epsilon,
+                delta=None if self.delta == "auto" else self.delta,
+                seed=seed_of(self.random_state),
+                microbatch=self.microbatch,
+                progress=progress,
+                ledger=self.ledger,
+                dataset=self.dataset,
+            )
         assert isinstance(model, FittedModule)
         self.fitted_ = model.with_caveats(*caveats)
         return self
