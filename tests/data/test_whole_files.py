@@ -4,13 +4,14 @@ one table."""
 import csv
 import gzip
 import random
+import tomllib
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Schema, blocks, encode, encoding, read_table, record_source
+from lastiterate.data import Schema, blocks, encode, encoding, read_table, readers, record_source
 from lastiterate.data.encoding import encode_public, find_faults
 from lastiterate.data.file_stream import SelectedRecords
 from lastiterate.data.record_source import EncodedSource, find_faults_of, open_table
@@ -445,3 +446,30 @@ def test_arrow_files_need_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     told = said(lambda: read_table(tmp_path / "d.arrow"))
     assert "in Arrow needs pyarrow" in told and "pip install lastiterate[parquet]" in told
+
+
+def test_an_address_in_a_store_is_refused_with_a_way(tmp_path):
+    for read in (read_table, li.data.stream):
+        told = said(lambda read=read: read("s3://bucket/d.parquet"))
+        assert "must be an existing file" in told and "copy it to a disk" in told
+        assert "copy it" not in said(lambda read=read: read(tmp_path / "d.parquet"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "parts", "feather"])
+def test_a_public_sample_is_looked_at_in_parts(tmp_path, monkeypatch, kind):
+    """The kinds of columns are those of all of its cells, wherever the odd one stands."""
+    columns = make_columns(random.Random(13), 60, comma=False, numbers=False)
+    for name, odd in {"age": "old", "seen": "soon", "note": "twice as odd"}.items():
+        columns[name] = [f"{i}" if name == "age" else f"2024-01-{i % 28 + 1:02}" for i in range(60)]
+        if name == "note":
+            columns[name] = [f"one of many {i}" for i in range(60)]
+        columns[name][59] = odd
+    columns["age"][58], columns["rest"] = "", [f"no {i % 59}" for i in range(60)]
+    path, found = write(tmp_path, kind, columns), []
+    for records in (7, 1000):
+        monkeypatch.setattr(readers, "AT_ONCE", records)
+        found.append(li.data.schema_template(path, sample=path, target="y", header=True))
+    assert found[0] == found[1]
+    kinds = {name: facts["kind"] for name, facts in tomllib.loads(found[0])["columns"].items()}
+    assert kinds["age"] == kinds["seen"] == kinds["rest"] == "category" != kinds["note"] == "text"
+    assert kinds["bill"] == "number"

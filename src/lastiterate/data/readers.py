@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,13 +22,17 @@ from lastiterate.data.csv_files import (
     is_text_table,
     read_csv,
     read_header,
+    records_of,
 )
 from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
-from lastiterate.data.parquet import ARROW, is_parts, read_parquet, read_types
+from lastiterate.data.parquet import ARROW, is_parts, read_blocks, read_parquet, read_types
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
 from lastiterate.data.table import Table, explain_read_errors, unreadable
 from lastiterate.errors import InputError
+
+AT_ONCE = 2**12
+"""Records of a public sample that are held at once."""
 
 # Public sets that come with scikit-learn, with their published ranges.
 
@@ -193,11 +198,7 @@ def check_readable(path: str | Path, schema: Schema | None = None) -> None:
 def find_format(path: Path) -> Format:
     """The row of ``FORMATS`` that reads a file."""
     if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
-        raise InputError(
-            "data file",
-            "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
-            str(path),
-        )
+        raise missing_file(path)
     try:
         reader = next((kind for kind in FORMATS if kind.matches(path)), None)
         if reader is None:  # a plug-in never takes a file from a reader of this project
@@ -213,6 +214,17 @@ def find_format(path: Path) -> Format:
             _way_in(path),
         )
     return reader
+
+
+def missing_file(path: Path) -> InputError:
+    """The refusal of a path where no file is; an address in a store is none."""
+    address = re.match("[a-z0-9+]{2,}:/", str(path)) is not None
+    return InputError(
+        "data file",
+        "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
+        str(path),
+        "copy it to a disk of this machine first" if address else "",
+    )
 
 
 def _accept(name: str, value: object, package: str) -> Format:
@@ -341,10 +353,10 @@ def schema_template(
     guessed = (
         {}
         if sample is None
-        else _kinds(
-            read_csv(Path(sample), HeaderRule(names=tuple(types)))
-            if header is False
-            else read_table(sample, header=header),
+        else _guess_kinds(
+            _read_sample(
+                Path(sample), HeaderRule(names=tuple(types)) if header is False else header
+            ),
             decimal or str((like or {}).get("decimal", ".")),
             dates or str((like or {}).get("dates", "year-month-day")),
         )
@@ -369,19 +381,69 @@ def schema_template(
     )
 
 
-def _kinds(table: Table, decimal: str, dates: str) -> dict[str, str]:
+def _read_sample(path: Path, rule: HeaderRule | bool | None) -> Iterator[Table]:
+    """A table as text, some records after the others where its kind allows that; ``rule``: what is
+    known of the first row."""
+    of_text = isinstance(rule, HeaderRule)
+    kind = None if of_text else find_format(path)
+    if of_text or (kind is not None and kind.read is read_csv):
+        with (
+            explain_read_errors(path),
+            records_of(path, rule if of_text else HeaderRule(rule)) as (names, records),
+        ):
+            empty = True
+            while rows := list(islice(records, AT_ONCE)):
+                empty, columns = False, zip(names, zip(*rows, strict=True), strict=True)
+                yield Table(
+                    names, {name: [cell.strip() for cell in cells] for name, cells in columns}
+                )
+        if empty:
+            raise InputError("data file", "must hold a header and at least one record", path.name)
+        return
+    if kind is not None and kind.read is read_parquet:
+        with explain_read_errors(path):
+            yield from read_blocks(path, AT_ONCE, (), (), read_types(path))
+        return
+    yield read_table(path, header=None if of_text else rule)
+
+
+@dataclass
+class _Seen:
+    """What the cells of a column of a public table have in common; ``texts``: the different ones,
+    as long as all are."""
+
+    number: bool = True
+    day: bool = True
+    spaces: bool = False
+    cells: int = 0
+    texts: set[str] | None = field(default_factory=set[str])
+
+    def add(self, cells: Iterable[object], decimal: str, dates: str) -> None:
+        """Look at some more cells."""
+        texts = [text for text in map(str, cells) if text.lower() not in MISSING]
+        self.number = self.number and all(is_number_of(text, decimal) for text in texts)
+        self.day = self.day and all(is_day_of(text, dates) for text in texts)
+        self.spaces = self.spaces or any(" " in text for text in texts)
+        self.cells += len(texts)
+        if self.texts is not None:
+            self.texts.update(texts)
+            self.texts = self.texts if len(self.texts) == self.cells else None
+
+    @property
+    def kind(self) -> str:
+        """The kind of column that this is."""
+        if self.number or self.day:
+            return "number" if self.number else "date"
+        return "text" if self.texts is not None and self.cells > 1 and self.spaces else "category"
+
+
+def _guess_kinds(tables: Iterable[Table], decimal: str, dates: str) -> dict[str, str]:
     """Numbers, days, text and categories by the cells of a public table, which writes numbers and
     days as ``decimal`` and ``dates`` say."""
-    if table.cells is None:
-        raise InputError("from_public_sample", "must be a table with a header")
-
-    def kind_of(column: Iterable[object]) -> str:
-        cells = [text for text in map(str, column) if text.lower() not in MISSING]
-        if all(is_number_of(text, decimal) for text in cells):
-            return "number"
-        if all(is_day_of(text, dates) for text in cells):
-            return "date"
-        differ = 1 < len(cells) == len(set(cells))
-        return "text" if differ and any(" " in text for text in cells) else "category"
-
-    return {name: kind_of(table.cells[name]) for name in table.names}
+    seen = dict[str, _Seen]()
+    for table in tables:
+        if table.cells is None:
+            raise InputError("from_public_sample", "must be a table with a header")
+        for name in table.names:
+            seen.setdefault(name, _Seen()).add(table.cells[name], decimal, dates)
+    return {name: one.kind for name, one in seen.items()}

@@ -17,7 +17,13 @@ from lastiterate.data.encoding import encode, encode_tables, find_faults, form_o
 from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream, Wanted, split_tables
 from lastiterate.data.numpy_files import is_idx
 from lastiterate.data.parquet import is_columns, is_parts, read_parquet
-from lastiterate.data.readers import check_has_names, find_format, header_rule, read_table
+from lastiterate.data.readers import (
+    check_has_names,
+    find_format,
+    header_rule,
+    missing_file,
+    read_table,
+)
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
@@ -238,9 +244,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     """The file as it is read piece by piece. Errors: a kind of file that cannot be."""
     path = Path(path)
     if not path.exists():
-        raise InputError(
-            "data file", "must be an existing file, or a folder of Parquet files", str(path)
-        )
+        raise missing_file(path)
     with explain_read_errors(path):
         if is_columns(path):
             return ParquetParts(path, frozenset() if schema is None else schema.unread)
