@@ -198,7 +198,7 @@ def check_readable(path: str | Path, schema: Schema | None = None) -> None:
 def find_format(path: Path) -> Format:
     """The row of ``FORMATS`` that reads a file."""
     if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
-        raise missing_file(path)
+        raise refuse_missing(path)
     try:
         reader = next((kind for kind in FORMATS if kind.matches(path)), None)
         if reader is None:  # a plug-in never takes a file from a reader of this project
@@ -216,7 +216,7 @@ def find_format(path: Path) -> Format:
     return reader
 
 
-def missing_file(path: Path) -> InputError:
+def refuse_missing(path: Path) -> InputError:
     """The refusal of a path where no file is; an address in a store is none."""
     address = re.match("[a-z0-9+]{2,}:/", str(path)) is not None
     return InputError(

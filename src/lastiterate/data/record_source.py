@@ -21,8 +21,8 @@ from lastiterate.data.readers import (
     check_has_names,
     find_format,
     header_rule,
-    missing_file,
     read_table,
+    refuse_missing,
 )
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
@@ -244,7 +244,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     """The file as it is read piece by piece. Errors: a kind of file that cannot be."""
     path = Path(path)
     if not path.exists():
-        raise missing_file(path)
+        raise refuse_missing(path)
     with explain_read_errors(path):
         if is_columns(path):
             return ParquetParts(path, frozenset() if schema is None else schema.unread)
