@@ -159,7 +159,7 @@ class NotCertified(ValueError):
     """
 
 
-def first_line(error: Exception, most: int = 120) -> str:
+def first_line(error: BaseException, most: int = 120) -> str:
     """Return the first line of a message, cut between words; the error's name where it has none."""
     lines = str(error).split("\n")
     return textwrap.shorten(lines[0], most, placeholder=" ...") or type(error).__name__

@@ -5,6 +5,7 @@ All data gradients are constant, the canary's is four times the clip and orthogo
 so that the released law is exactly Gaussian and composition is tight.
 """
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.audit.bugs.noise import NOISE_HALVED, of_unit
 from lastiterate.audit import audit
 from lastiterate.audit.canaries import DataSet, Neighbours
 from lastiterate.audit.runner import GIVEN, SINGLE
+from lastiterate.cli.app import app
 from lastiterate.engine import external, key_from_seed
 from lastiterate.torch import gradient_sums, trainer
 
@@ -147,3 +149,41 @@ def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
 
     monkeypatch.setattr(external, "_query_many", always)
     assert attacked(run).refuted
+
+
+def command(words):
+    with pytest.raises(SystemExit) as ended:
+        app(words)
+    return ended.value.code
+
+
+def adam(p):
+    return torch.optim.Adam(p, lr=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "p", "release", "missing"),
+    [
+        (adam, 0.0, "last", ["optimizer (PostProcessing)"]),
+        (None, 0.5, "last", ["augmentation (RecordAugmentation)"]),
+        (adam, 0.5, "all", ["release (all)", "optimizer (Post", "augmentation (Rec"]),
+    ],
+    ids=["optimizer", "dropout", "all"],
+)
+def test_the_command_audits_every_folder_of_a_module(
+    optimizer, p, release, missing, tmp_path, capsys, patched
+):
+    """What the folder does not hold is left out and named, and a broken trainer is still found."""
+    run = replace(RUN, step_size=1, steps=2, release=release)
+    module = torch.nn.Sequential(torch.nn.Dropout(p), torch.nn.Linear(2, 1))
+    li.train(run, (X, Y), model=module, loss=linear, optimizer=optimizer, out=tmp_path / "model")
+    words = ["audit", str(tmp_path / "model"), "--trials", "400", "--seed", "1", "--json"]
+    assert command(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    for name in missing:
+        assert any(text.startswith(name) for text in found["not_executed"])
+    said = " ".join(found["caveats"])
+    assert ("rule (Adam) is not executed" in said) == (optimizer is not None)
+    assert ("dropout of records is not executed" in said) == (p > 0)
+    patched(*NOISE_HALVED)
+    assert command([*words, "--attack", "projection"]) == 1

@@ -740,7 +740,7 @@ def test_modules_have_no_private_score_and_say_what_scores_them():
         _ = model.nothing
 
 
-def test_an_audit_of_a_run_with_a_callers_optimizer_says_what_to_audit():
+def test_an_audit_of_a_run_with_a_callers_optimizer_attacks_its_noisy_steps():
     def adam(p):
         return torch.optim.Adam(p, lr=0.1)
 
@@ -751,10 +751,12 @@ def test_an_audit_of_a_run_with_a_callers_optimizer_says_what_to_audit():
         loss=functional.cross_entropy,
         optimizer=adam,
     )
-    with pytest.raises(InputError, match=r"audit\(dataclasses.replace\(run, optimizer=None\)\)"):
-        audit(model.run, trials=100)
-    plain = replace(model.run, optimizer=None)
-    assert audit(plain, trials=100, seed=1).verdict == "no contradiction"
+    found = audit(model.run, trials=100, seed=1)
+    plain = audit(replace(model.run, optimizer=None), trials=100, seed=1)
+    assert found.verdict == plain.verdict == "no contradiction"
+    assert (found.lower, found.upper) == (plain.lower, plain.upper)
+    assert found.not_executed[0] == "optimizer (PostProcessing)"
+    assert "rule (Adam) is not executed: it sees noisy sums alone" in found.caveats[1]
 
 
 def test_an_output_object_is_refused_with_a_loss_that_takes_it():
@@ -779,3 +781,41 @@ def test_an_error_of_the_callers_module_keeps_its_remedy():
             raise InputError("sequences", "must be tensors " + 200 * "x", None, "fill them up")
 
     assert refused(Raises()).endswith("fill them up.")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "right"),
+    [
+        (
+            lambda o, y: -torch.log_softmax(o, dim=1)[y],
+            "write dim=-1",
+            lambda o, y: -torch.log_softmax(o, dim=-1)[y],
+        ),
+        (
+            lambda o, y: -torch.log_softmax(o, -1)[0, y],
+            "leave the index of the record out",
+            lambda o, y: -torch.log_softmax(o, -1)[y],
+        ),
+        (
+            lambda o, y: functional.cross_entropy(o.logits, y),
+            "give the loss the output itself",
+            functional.cross_entropy,
+        ),
+    ],
+)
+def test_a_loss_written_for_batches_is_told_what_to_write(wrong, said, right):
+    assert said in refused(loss=wrong)
+    assert li.train(RUN, (X, Y), model=dense(), loss=right).state
+
+
+def test_a_model_that_computes_no_loss_asks_for_labels_among_its_inputs():
+    class Optional(Centred):
+        def forward(self, x, labels=None):
+            logits = self.own(x)
+            loss = None if labels is None else functional.cross_entropy(logits, labels)
+            return {"loss": loss, "logits": logits}
+
+    said = refused(Optional(), data=({"x": X}, Y), loss=lambda output, y: output["loss"])
+    assert "labels are among its inputs" in said
+    given = ({"x": X, "labels": Y},)
+    assert li.train(RUN, given, model=Optional(), loss=lambda output: output["loss"]).state

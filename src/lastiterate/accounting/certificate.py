@@ -156,7 +156,7 @@ class Certificate(Guarantee):
             epsilon_replace_one=stored.get("epsilon_replace_one"),
             unit=fresh.unit,
             rows=described["rows"],
-            protects=name_protected(described),
+            protects=name_protected(described, stored.get("caveats")),
             plugins=_list_marks(stored, fresh),
         )
 

@@ -4,12 +4,13 @@ share."""
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from lastiterate.accounting.extra_charges import list_extra_charges
 from lastiterate.curves.curve import Curve
@@ -169,8 +170,29 @@ def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> d
     return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
 
 
-def name_protected(described: Mapping[str, Any]) -> str:
-    """Name a described unit in a few words: one row, or one person with at most 3 rows."""
+RECORD = (
+    "a record of this run is one unit with at most {} rows: epsilon is for all of them together"
+)
+"""Caveat of a run whose loss makes a unit one record."""
+
+
+def name_record_unit(caveats: object) -> str:
+    """Name the unit that one of the caveats in a file calls a record; "" where none does."""
+    start, end = RECORD.split("{}")
+    listed = cast("list[object]", caveats) if isinstance(caveats, list) else []
+    for caveat in map(str, listed):
+        rows = caveat.removeprefix(start).removesuffix(end)
+        if re.fullmatch("[1-9][0-9]{0,6}", rows) and caveat == RECORD.format(rows):
+            return f"one unit with at most {rows} rows"
+    return ""
+
+
+def name_protected(described: Mapping[str, Any], caveats: object = None) -> str:
+    """Name a described unit in a few words: one row, or one person with at most 3 rows.
+
+    ``caveats``: of the certificate, one of which may say that a record is a unit."""
+    if record := name_record_unit(caveats):
+        return record
     rows, words, name = described["rows"], described["words"], described.get("name", "")
     if not words.startswith(("one unit", "one record")):
         return words

@@ -108,6 +108,38 @@ def warn_of_delta(delta: float, n: int) -> None:
         )
 
 
+SPARE = 0.99
+"""Least noise below this fraction of the stated one is worth a warning."""
+
+
+def warn_of_stated_noise(stated: Run, found: Certificate, epsilon: float, delta: float) -> None:
+    """Warn where the noise that a run states would have kept a smaller epsilon than the budget.
+
+    ``found``: of the run with the least noise that keeps the budget, which will be executed.
+    """
+    if stated.noise is None or found.run.largest_noise >= SPARE * stated.largest_noise:
+        return
+    exact = type(found.subject) is ExactRun
+    own = (
+        Certificate(ExactRun(stated)) if exact else account(stated, min_evidence=found.min_evidence)
+    )
+    kept = own.epsilon(delta)
+    if not kept < epsilon:
+        return
+    least, larger = (
+        each.decided_noise.words or f"noise of standard deviation {each.largest_noise:.4g}"
+        for each in (found.run, stated)
+    )
+    wanted = format_rounded_up(kept)
+    warnings.warn(
+        f"noise: the run states {larger}, which keeps epsilon {wanted} at delta = {delta:g}, and "
+        f"epsilon = {epsilon:g} is kept with {least}: that will be executed; ask for epsilon = "
+        f"{wanted} to keep the stated noise, or leave the noise out of the run",
+        BudgetWarning,
+        stacklevel=outside(),
+    )
+
+
 # Noise or steps that a budget allows.
 
 # arguments are checked because callers are not

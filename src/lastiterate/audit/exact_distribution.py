@@ -22,7 +22,7 @@ from lastiterate.run.methods import NoisySGD, snapshots_of
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import FixedStart, GaussianStart, StepSchedule
-from lastiterate.run.updates import HeavyBall, Nesterov
+from lastiterate.run.updates import HeavyBall, Nesterov, PostProcessing
 
 # Whether the noise of all steps together has the described distribution, read off all iterates of a
 # small run.  Rows of zeros have no gradients: what the iterates show of every step is its noise
@@ -255,7 +255,14 @@ def quadratic_run(run: Run) -> Run:
     """The run with its batches, schedule, momentum and start on four records of squared error."""
     for name, part in (("optimizer", run.optimizer), ("method", run.method)):
         if type(part) not in (NoneType, Nesterov, HeavyBall, NoisySGD):
-            raise InputError(name, "has no law that is written out here", type(part).__name__)
+            raise InputError(
+                name,
+                "has no law that is written out here",
+                type(part).__name__,
+                "leave law out: the default audit attacks the noisy steps"
+                if isinstance(part, PostProcessing)
+                else "",
+            )
     known = not isinstance(run.loss, KnownConstants)
     loss = HuberRidge(
         row_norm=50.0,

@@ -45,6 +45,7 @@ from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.measured_smoothness import without_preparation
 from lastiterate.run.run import Run
+from lastiterate.run.updates import PostProcessing
 
 # Which parts of a run an audit executes, and which it does not: found by comparing two
 # descriptions.
@@ -56,6 +57,11 @@ GIVEN = (
     "the given trainer was attacked as it is, with its own loss: whether it executes the run is not "
     "looked at"
 )
+PLAIN_STEPS = (
+    "the optimizer's rule ({}) is not executed: it sees noisy sums alone, and plain steps on the same "
+    "sums were attacked"
+)
+PLAIN_RECORDS = "{} of records is not executed: it acts on one record before its clip"
 STEPS = "the steps of the run were attacked, not the fit around them"
 AS_THEY_ARE = (
     "all iterates are attacked as they are: what single steps added cannot be read off them"
@@ -77,6 +83,12 @@ def auditable(run: Run, *, steps_only: bool = False, given: bool = False) -> Aud
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration;
     ``given``: by a trainer of the caller's, which may execute all that is described of a record."""
     attacked = replace(run, counts=(), rows_per_unit=1, augmentation=None)
+    skipped = tuple[str, ...]()
+    if isinstance(run.optimizer, PostProcessing) and not given:
+        attacked = replace(attacked, optimizer=None)
+        skipped += (PLAIN_STEPS.format(run.optimizer.name),)
+    if run.augmentation is not None and not given:
+        skipped += (PLAIN_RECORDS.format(run.augmentation.name),)
     if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
         attacked = without_preparation(
             replace(attacked, probability_calibration=None, rows_per_record=1)
@@ -87,7 +99,8 @@ def auditable(run: Run, *, steps_only: bool = False, given: bool = False) -> Aud
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
     stand_in = networks.is_clipped_only(run) and not given
     caveats: tuple[str, ...] = (GIVEN,) if given else (STAND_IN,) if stand_in else ()
-    if run.release == "all" and not learned_scores.readable(run):
+    caveats += skipped
+    if run.release == "all" and not learned_scores.readable(attacked):
         caveats += (AS_THEY_ARE,)
     claimed = (
         replace(run, rows_per_unit=1, rows_per_record=attacked.rows_per_record)

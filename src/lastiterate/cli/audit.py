@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,6 +178,8 @@ def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
     from lastiterate.audit import runner
     from lastiterate.report import plots
 
+    every = subject.kind == "torch" and subject.run.release == "all"
+    attacked = replace(subject, run=replace(subject.run, release="last")) if every else subject
     interrupts.say("no model was counted yet, so there is nothing to report")
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="choosing attacks")
@@ -200,7 +202,7 @@ def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
         code = 0
         try:
             report = runner.audit(
-                subject.attacked,
+                attacked.attacked,
                 attack=asked.attack,
                 trials=asked.trials,
                 failure=asked.failure,
@@ -210,11 +212,13 @@ def _attack(asked: Auditing, subject: AuditTarget, delta: float) -> None:
                 seed=asked.seed,
                 features=asked.features,
                 min_evidence=subject.min_evidence,
-                train=_train_of(subject),
+                train=_train_of(attacked),
                 progress=tick,
             )
         except runner.Interrupted as early:
             report, code = early.report, 130
+    if every:
+        report = replace(report, not_executed=("release (all)", *report.not_executed))
     if asked.plot is not None:
         plots.receiver_curve(report, subject.certificate, asked.plot)
     _show_report(report, asked.json_, subject.whole, code)
@@ -224,9 +228,10 @@ def _train_of(subject: AuditTarget) -> Any:
     """The trainer of the folder's kind where it is not the library's own."""
     if subject.kind != "torch":
         return None
-    from lastiterate.audit import networks
+    from lastiterate.audit import networks, runner
 
-    return import_module("lastiterate.torch.released").stand_in(subject.run, networks.SHAPES)
+    attacked = runner.auditable(subject.run).run  # without what a folder does not hold
+    return import_module("lastiterate.torch.released").stand_in(attacked, networks.SHAPES)
 
 
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:

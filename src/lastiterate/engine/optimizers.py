@@ -37,13 +37,18 @@ def is_coupled(run: Run) -> bool:
 
 
 def check_decay(
-    ways: tuple[Way, Way], theta: Any, cut: Callable[[Any], list[Any]], steps: int, remedy: str
+    ways: tuple[Way, Way],
+    theta: Any,
+    cut: Callable[[Any], list[Any]],
+    steps: int,
+    remedy: str,
+    name: str,
 ) -> None:
     """Refuse a rule of which gradients of 0 leave in its memory what is made of the parameters
     theta (d,), and is no mean of parameters, within the first ``steps`` steps.
 
     ``ways``: of one rule twice, which may hold what it stands at. ``cut``: the arrays of a vector
-    of parameters.
+    of parameters. ``name``: what a certificate calls the rule.
     """
     large = LARGE * np.where(np.asarray(theta) == 0, 1.0, np.asarray(theta))
     tried = max(1, min(steps, TRIED, NUMBERS // large.size))
@@ -60,8 +65,7 @@ def check_decay(
                 "optimizer",
                 "adds weight decay to the noisy gradients that its running means are made of",
                 None,
-                f'{remedy}, or say li.Run(optimizer=li.PostProcessing("SGD", "coupled")), with your '
-                "optimizer's name",
+                f'{remedy}, or say Run(optimizer=li.PostProcessing({name!r}, "coupled"))',
             )
 
 
@@ -210,6 +214,7 @@ def rule_of(
             lambda theta: form.arrays(theta, exact=True),
             tried,
             "decay weights apart, as adamw does",
+            "an optax transformation",
         )
     return rule
 

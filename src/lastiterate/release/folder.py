@@ -484,7 +484,7 @@ def state_privacy(certificate: Mapping[str, Any]) -> dict[str, str]:
         "epsilon": json.dumps(certificate["epsilon"]),
         "delta": json.dumps(certificate["delta"]),
         "adjacency": str(certificate["adjacency"]),
-        "unit": name_protected(certificate["stated"]["unit"]),
+        "unit": name_protected(certificate["stated"]["unit"], certificate.get("caveats")),
     }
 
 

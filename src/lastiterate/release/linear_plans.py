@@ -11,7 +11,11 @@ from typing import cast, get_args
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
+from lastiterate.accounting.noise_calibration import (
+    calibrate,
+    calibrate_exactly,
+    warn_of_stated_noise,
+)
 from lastiterate.data.schema import Schema
 from lastiterate.errors import BudgetWarning, InputError, NotCertified, TimeWarning, outside
 from lastiterate.features.map_registry import PLAIN, automatic_maps, maps_named
@@ -103,6 +107,8 @@ def plan_run(
         check_task(run, task, budget.adjacency)
         proof = calibrate(run, epsilon=budget.epsilon, delta=delta)
         _check_shared(proof, task, budget, order.stream, shared)
+    if run is not None and algorithm.run is not None:
+        warn_of_stated_noise(run, proof, budget.epsilon, delta)
     if count is not None:
         both = replace(proof.run, counts=(count,))
         proof = calibrate(both, epsilon=budget.epsilon, delta=delta)

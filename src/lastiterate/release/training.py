@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_run import ExactRun
-from lastiterate.accounting.noise_calibration import calibrate, calibrate_exactly
+from lastiterate.accounting.noise_calibration import (
+    calibrate,
+    calibrate_exactly,
+    warn_of_stated_noise,
+)
 from lastiterate.engine.step_iterator import StepIterator
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
@@ -231,7 +235,8 @@ def train(
         gets a key of the record's own. For a module: ``loss(output, *rest)``. Linear models take
         none.
     epsilon : float, optional
-        Budget, in natural logarithms. The run is executed with the least noise that keeps it.
+        Budget, in natural logarithms. The run is executed with the least noise that keeps it, and
+        a stated noise that would keep a smaller epsilon is warned of.
         Required where the run has no noise; without it the run is executed as it is.
     delta : float, optional
         Budget; by default a power of ten of at most 1/(10 n).
@@ -638,11 +643,13 @@ def _certify_run(
             "leave it out",
         )
     if epsilon is not None:
-        return (
+        found = (
             calibrate_exactly(run, epsilon=epsilon, delta=delta)
             if min_evidence is None
             else calibrate(run, epsilon=epsilon, delta=delta, min_evidence=min_evidence)
         )
+        warn_of_stated_noise(run, found, epsilon, delta)
+        return found
     if run.noise is None:
         raise InputError(
             "epsilon", "is needed where the run has no noise", None, "state a budget, or the noise"

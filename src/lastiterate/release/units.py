@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.accounting.certificate_subject import UNNAMED
+from lastiterate.accounting.certificate_subject import RECORD, UNNAMED
 from lastiterate.data.columns import MISSING, Category, Id, Numeric
 from lastiterate.data.data_frames import text_cells
 from lastiterate.data.file_stream import SelectedRecords, Stream
@@ -229,7 +229,7 @@ class UnitLoss:
     @property
     def caveat(self) -> str:
         """What a certificate says of its records."""
-        return f"a record of this run is one unit with at most {self.rows} rows: epsilon is for all of them together"
+        return RECORD.format(self.rows)
 
 
 def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np.ndarray, ...]:

@@ -9,6 +9,7 @@ from lastiterate.accounting.certificate_subject import (
     UNNAMED,
     format_rounded_up,
     name_protected,
+    name_record_unit,
     units,
 )
 from lastiterate.accounting.noise_calibration import LARGE_EPSILON
@@ -217,7 +218,7 @@ def _unit(subject: ReportSource) -> object:
     said = subject.statement.get("unit")
     described = subject.body["stated"]["unit"]
     return [
-        tag("p", _name_whom(described)),
+        tag("p", _name_whom(described, subject.body["caveats"])),
         tag(
             "span",
             (
@@ -235,9 +236,9 @@ def _unit(subject: ReportSource) -> object:
     ]
 
 
-def _name_whom(described: dict[str, Any]) -> str:
+def _name_whom(described: dict[str, Any], caveats: list[str]) -> str:
     """Return who is protected in one sentence, and whether somebody bounded the rows."""
-    whom = name_protected(described)
+    whom = name_protected(described, caveats)
     shown = whom[0].upper() + whom[1:]
     if "name" in described:
         return f"{shown}. {_describe_kept_rows(described)}"
@@ -402,7 +403,11 @@ def _list_conditions_on_rows(subject: ReportSource) -> list[str]:
         return [
             f"{unit['name']}: every row of a person has the same value, and no other row has it"
         ]
-    if unit["rows"] > 1 or subject.body["adjacency"] not in ADJACENCIES:
+    if (
+        unit["rows"] > 1
+        or subject.body["adjacency"] not in ADJACENCIES
+        or name_record_unit(subject.body["caveats"])
+    ):
         return []  # the caveats have the bound; who is forgotten is named by the request
     return ["nobody has more than one row: a person with k rows needs more than k times epsilon"]
 

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from lastiterate.accounting.certificate_subject import format_rounded_down, format_rounded_up
+from lastiterate.accounting.certificate_subject import (
+    format_rounded_down,
+    format_rounded_up,
+    name_record_unit,
+)
 from lastiterate.markup import plain
 from lastiterate.release.folder import HASHES
 from lastiterate.release.signatures import WRITTEN
@@ -356,7 +360,9 @@ def _not_protected(subject: ReportSource) -> str:
     stated = subject.body["stated"]
     unit = stated["unit"]
     bounded = "name" in unit  # further rows of a unit never reached the training
+    record = name_record_unit(subject.body["caveats"])
     several = "more than one row" if unit["rows"] == 1 else f"more than {unit['rows']} rows"
+    several = f"several records, each of them {record}" if record else several
     return "; ".join(
         [
             "what the model says about people in general, with or without one person's data",

@@ -357,9 +357,9 @@ class PostProcessing(UpdateRule):
             "optimizer",
             "is needed to execute this run: its code is no part of a description",
             self.name,
-            "give it to train; an audit takes the same noisy steps without it: "
-            "lastiterate.audit.audit(dataclasses.replace(run, optimizer=None)) in Python, or with it "
-            "and your module: train=lastiterate.torch.trainer(run, module, loss, optimizer=...)",
+            "give it to train; lastiterate.audit.audit(run) takes the same noisy steps without it, "
+            "or with it and your module: train=lastiterate.torch.trainer(run, module, loss, "
+            "optimizer=...)",
         )
 
     def update(

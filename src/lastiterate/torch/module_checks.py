@@ -20,11 +20,12 @@ from lastiterate.errors import InputError, first_line
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
+from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import positive_integer
 from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.gradient_sums import PerRecord, full_precision, to_theta
 from lastiterate.torch.layers import NoOwnRules, all_tensors
-from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
+from lastiterate.torch.module_optimizer import Make, ModuleOptimizer, name_of
 from lastiterate.torch.modules import check_parts, resolve_layers
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.randomness import Augment, DrawnRecords, drops
@@ -247,8 +248,20 @@ def try_on_synthetic(
 def check_optimizer(
     run: Run, model: torch.nn.Module | Grouped, optimizer: Make | None
 ) -> ModuleOptimizer | None:
-    """Return the rule that a caller's optimizer is, tried over all steps of the run."""
+    """Return the rule that a caller's optimizer is, tried over all steps of the run.
+
+    Errors: a run that names another one."""
     parameters = Parameters.of(model)
+    stated = run.optimizer
+    if optimizer is not None and isinstance(stated, PostProcessing):
+        name = name_of(optimizer, parameters.shapes)
+        if stated.name not in (name, PostProcessing().name):
+            raise InputError(
+                "optimizer of the run",
+                f"must be the one that is given, {name}",
+                stated.name,
+                f"write Run(optimizer=li.{replace(stated, name=name)!r})",
+            )
     return ModuleOptimizer.of(
         optimizer,
         parameters,

@@ -302,6 +302,7 @@ class ModuleOptimizer(UpdateRule):
                 rule._split,
                 steps,
                 "use AdamW",
+                name_of(make, parameters.shapes),
             )
         return rule
 

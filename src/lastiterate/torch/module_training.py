@@ -3,17 +3,17 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch.func import vmap
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import SUPPORTED_NODES, tree_leaves, tree_map
 
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
@@ -461,7 +461,11 @@ class PerUnit(torch.nn.Module):
     """A module on protected units, each with several rows.
 
     Inputs and outputs have an axis of rows after the axis of records. `train` takes it together
-    with a ``UnitLoss``. Outputs for single rows remain, in tuples and dictionaries.
+    with a ``UnitLoss``. Outputs for single rows remain, in tuples, dictionaries and the output
+    classes of Hugging Face models.
+
+    A released model names parameters as ``module`` does. ``lastiterate.load(folder, like=module)``
+    is therefore the model for single rows, with the same certificate.
 
     Parameters
     ----------
@@ -490,11 +494,46 @@ class PerUnit(torch.nn.Module):
     def forward(self, *inputs: object, **named: object) -> Any:
         units, rows = tree_leaves((inputs, named))[0].shape[:2]
         inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
-        return split_by_record(
-            self.module(*inputs, **named),
-            units * rows,
-            lambda tensor: tensor.unflatten(0, (units, rows)),
+        output = self.module(*inputs, **named)
+        made = split_by_record(
+            output, units * rows, lambda tensor: tensor.unflatten(0, (units, rows))
         )
+        return _restore_class(output, made)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Take the names of the released model too, which are those of ``module``."""
+        own = {name for name in state_dict if name.startswith(prefix)}
+        if not any(name.startswith(prefix + WRAPPED) for name in own):
+            for name in own:
+                inner = name.removeprefix(prefix)
+                state_dict[prefix + WRAPPED + inner] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+Part = TypeVar("Part")
+WRAPPED = "module."
+"""What the names of parameters begin with in ``PerUnit``."""
+
+
+def unwrap(module: torch.nn.Module) -> torch.nn.Module:
+    """The module on rows where ``module`` runs it on units; any other as it is."""
+    return module.module if isinstance(module, PerUnit) else module
+
+
+def unwrap_names(module: torch.nn.Module, by_name: Mapping[str, Part]) -> dict[str, Part]:
+    """What a module has, by the names in the module on rows."""
+    prefix = WRAPPED if isinstance(module, PerUnit) else ""
+    return {name.removeprefix(prefix): each for name, each in by_name.items()}
+
+
+def _restore_class(output: object, parts: Any) -> Any:
+    """Parts of an output by name in the output's own class, where torch looks into its objects."""
+    if not isinstance(parts, dict) or type(output) is dict or type(output) not in SUPPORTED_NODES:
+        return parts
+    try:
+        return cast("Callable[..., Any]", type(output))(**parts)
+    except TypeError:  # a class that is made of something else
+        return parts
 
 
 def loss_of(loss: Loss | UnitLoss) -> Loss:

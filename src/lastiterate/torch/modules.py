@@ -611,6 +611,15 @@ def _remedy(said: str) -> str:
         return "inside of a loss use torch.func.grad"
     if "must be Tensor, not" in said and "Output" in said:
         return "of an output object take its tensor: loss=lambda output, y: cross_entropy(output.logits, y)"
+    if "'dict' object has no attribute" in said:
+        name = said.rsplit("'", 2)[1]
+        return f"of a dictionary take the entry: output[{name!r}]"
+    if "Dimension out of range" in said:
+        return "one record has no batch axis: write dim=-1 for its last axis"
+    if "too many indices" in said:
+        return "one record has no batch axis: leave the index of the record out"
+    if "'Tensor' object has no attribute" in said:
+        return "the module answers a tensor: give the loss the output itself"
     if "between 0 and 1" in said:
         return "give loss=torch.nn.BCELoss() itself, or logits to BCEWithLogitsLoss"
     return "class indices are integers: y.long()" if "expected target dtype" in said else ""
@@ -642,7 +651,7 @@ def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
         summed.value(named, one)
     except InputError:
         raise
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise InputError(
             "loss",
             "must take one record's output and target, without a batch axis, in the shapes and "
@@ -656,7 +665,10 @@ def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
             "loss",
             "must return one number for one record, a floating-point scalar",
             shape,
-            "take no mean over a batch: the trainer hands it one record at a time",
+            "write return; a model computes output.loss only where labels are among its inputs: "
+            'data = {"input_ids": ..., "labels": ...}'
+            if loss is None
+            else "take no mean over a batch: the trainer hands it one record at a time",
         )
     before.check()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -17,6 +18,7 @@ from lastiterate.errors import InputError, first_line
 from lastiterate.release import folder as folders
 from lastiterate.release import onnx_model
 from lastiterate.release.released_model import ReleasedModel
+from lastiterate.torch.module_training import unwrap
 from lastiterate.torch.records import inputs_of
 
 OPSET = 20
@@ -38,6 +40,14 @@ def write_onnx(
         raise InputError("file", "must not exist yet", str(where), "choose another name")
     if module is None:
         raise InputError("model", "must be a module", None, "load the folder with like=module")
+    if unwrap(module) is not module:
+        raise InputError(
+            "model",
+            "must answer for single rows in a file, and PerUnit answers for units",
+            "PerUnit",
+            f"write lastiterate.load(folder, like=module).to_onnx({str(file)!r}, x) with the module "
+            "inside of it and rows x",
+        )
     if x is None:
         raise InputError(
             "x",
@@ -94,13 +104,24 @@ def _export(module: torch.nn.Module, inputs: Any) -> Any:
             "onnxscript", "is needed to write modules", None, "pip install lastiterate[onnx]"
         ) from None
     except Exception as error:  # the exporter raises its own kinds, and the module's
+        said = _describe(error)
         raise InputError(
-            "model", "must be one that torch.onnx.export writes", first_line(error)[:200]
+            "model",
+            "must be one that torch.onnx.export writes",
+            said,
+            "leave caches out of its outputs: model.module.config.use_cache = False"
+            if "Cache" in said
+            else "torch.onnx.export(model.module, (x,), dynamo=True) shows all that torch says",
         ) from None
     finally:
         logger.setLevel(level)
         for part in training:
             part.training = True
+
+
+def _describe(error: Exception) -> str:
+    """The reason of an error of the exporter, which it wraps in advice and in colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", first_line(error.__cause__ or error, 240))
 
 
 def _remove_notes(made: Any) -> Any:

@@ -12,6 +12,7 @@ from lastiterate.engine.step_iterator import StepIterator
 from lastiterate.errors import InputError
 from lastiterate.release.training import TrainingOptions, begin_steps, check_options
 from lastiterate.run.run import Run
+from lastiterate.torch.module_training import unwrap, unwrap_names
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.released import FittedModule
 
@@ -130,7 +131,8 @@ class PrivateLoop:
     def __init__(self, module: torch.nn.Module | Grouped, steps: StepIterator[Any]) -> None:
         self._module = module.module if isinstance(module, Grouped) else module
         trained = Parameters.of(module)
-        self._shapes = dict(zip(trained.names, trained.shapes, strict=True))
+        shapes = dict(zip(trained.names, trained.shapes, strict=True))
+        self._shapes = unwrap_names(self._module, shapes)
         self._steps = steps
 
     @property
@@ -205,7 +207,7 @@ class PrivateLoop:
 
     def _find_trained(self) -> Mapping[str, torch.Tensor]:
         """The trained parameters of the user's module; refused where the loop replaced them."""
-        now = dict(self._module.named_parameters())
+        now = dict(unwrap(self._module).named_parameters())
         for name, shape in self._shapes.items():
             if name not in now or now[name].shape != shape:
                 raise InputError(

@@ -37,11 +37,14 @@ from lastiterate.torch.module_checks import check_fits, check_optimizer
 from lastiterate.torch.module_optimizer import Make, name_of
 from lastiterate.torch.module_training import (
     MEMORY,
+    WRAPPED,
     PreparedModule,
     iterate_in_pieces,
     iterate_module,
     loss_of,
     prepare,
+    unwrap,
+    unwrap_names,
 )
 from lastiterate.torch.onnx_export import write_onnx
 from lastiterate.torch.parameters import Grouped, Parameters, State
@@ -202,16 +205,26 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
             "x",
             "must hold records that the module takes, along the first axis",
             f"records of shape {tuple(tree_leaves(records)[0].shape[1:])}: {first_line(error)}",
-            "give a single record as x[None]",
+            _shape_remedy(module),
         ) from None
     if answer is None:
         raise InputError(
             "x",
             "must hold records for each of which the module answers",
             None,
-            "give a single record as x[None]",
+            _shape_remedy(module),
         )
     return answer
+
+
+def _shape_remedy(module: torch.nn.Module) -> str:
+    """What to give a module that does not take records of their shape."""
+    if unwrap(module) is module:
+        return "give a single record as x[None]"
+    return (
+        "PerUnit takes units with an axis of rows, (units, rows, ...); for single rows write "
+        "lastiterate.load(folder, like=module).predict(x) with the module inside of it"
+    )
 
 
 def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
@@ -295,7 +308,8 @@ class FittedModule(ReleasedModel):
         """Return the state for ``module.load_state_dict``; without a module, trained parameters."""
         if self.module is None:
             return dict(self.state)
-        return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
+        held = unwrap(self.module).state_dict()
+        return {name: tensor.detach().cpu() for name, tensor in held.items()}
 
     def with_caveats(self, *caveats: str) -> FittedModule:
         """Return the same model with further caveats in its certificate."""
@@ -342,10 +356,8 @@ class FittedModule(ReleasedModel):
             )
         check_integer("step", step, least=1, most=self.run.steps)
         one = {name: tensor[step - 1] for name, tensor in self.state.items()}
-        like = _check_module(like, one)
         effect = {} if self.effect is None else self.effect.to_dict()
-        check_like(like, one, effect)
-        return _with_parameters(like, one).eval()
+        return _fill_module(like, one, one, effect).eval()
 
     def to_onnx(self, file: str | Path, x: object = None) -> Path:
         """Write an ONNX file that answers as the module does in evaluation mode, and carries its
@@ -457,7 +469,11 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
     }
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     parameters = Parameters.of(order.model)
-    known = digest(parameters.constants)
+    known = digest(unwrap_names(module, parameters.constants))
+
+    def name_tensors(theta: np.ndarray) -> State:
+        return unwrap_names(module, parameters.restore_precision(theta))
+
     if order.in_pieces:
         steps = iterate_in_pieces(
             run, order.model, order.loss, order.data, key, folder=order.scratch, **how
@@ -466,9 +482,9 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         data = copy_tensors(order.data) if order.by_step else order.data
         how["executed_as"] = exactly if order.exact else None
         steps = iterate_module(run, order.model, order.loss, data, key, **how)
-    state = yield from map_steps(lambda trained: parameters.restore_precision(trained[1]), steps)
+    state = yield from map_steps(lambda trained: name_tensors(trained[1]), steps)
     kept = order.charging.checkpoint
-    first = None if kept is None else parameters.restore_precision(kept.initial)
+    first = None if kept is None else name_tensors(kept.initial)
     released = _with_parameters(module, state) if run.release == "last" else None
     return FittedModule(
         proof=order.certificate,
@@ -477,7 +493,15 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         run=run,
         state=state,
         module=released,
-        effect=effect_of(run, parameters, module, released, known, state, first),
+        effect=effect_of(
+            run,
+            parameters,
+            unwrap(module),
+            None if released is None else unwrap(released),
+            known,
+            state,
+            first,
+        ),
         inputs=positional(order.data),
     )
 
@@ -507,9 +531,9 @@ def copy_tensors(data: object) -> Any:
 
 
 def _with_parameters(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """A copy of the module with these parameters."""
+    """A copy of the module with these parameters, by their names in the module on rows."""
     own = copy.deepcopy(module)
-    named = dict(own.named_parameters())
+    named = dict(unwrap(own).named_parameters())
     with torch.no_grad():
         for name, tensor in state.items():
             named[name].copy_(tensor)
@@ -531,10 +555,9 @@ def read(stored: StoredModel, like: object = None) -> FittedModule:
         raise _damage_error("another number of inputs than a whole one")
     module = None
     if like is not None:
-        every = run.release == "all"
-        like = _check_module(like, {name: a[0] if every else a for name, a in state.items()})
-        check_like(like, state, stored.model.get("effect"))
-        module = _with_parameters(like, state) if run.release == "last" else None
+        one = {name: a[0] if run.release == "all" else a for name, a in state.items()}
+        filled = _fill_module(like, one, state, stored.model.get("effect"))
+        module = filled if run.release == "last" else None
     return FittedModule(
         proof=ProvenanceRecord(stored.certificate),
         delta=stored.certificate["delta"],
@@ -545,8 +568,33 @@ def read(stored: StoredModel, like: object = None) -> FittedModule:
     )
 
 
-def _check_module(like: object, state: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """Return the module itself; errors: none, or one without these parameters."""
+def _fill_module(like: object, one: State, state: State, effect: object) -> torch.nn.Module:
+    """A copy of ``like`` with the parameters ``one``; ``state``: what was trained, by name.
+
+    Errors: no module, one without these parameters, and other frozen numbers than in the training.
+    """
+    given = _plain_module(like)
+    prefix = _earlier_prefix(given, one)
+    one, state = (
+        {name.removeprefix(prefix): tensor for name, tensor in part.items()}
+        for part in (one, state)
+    )
+    _check_names(unwrap(given), one)
+    check_like(unwrap(given), state, effect, prefix)
+    return _with_parameters(given, one)
+
+
+def _earlier_prefix(like: torch.nn.Module, state: State) -> str:
+    """What stands before the names of a folder of an earlier version, which called parameters as
+    ``PerUnit`` does."""
+    named = dict(unwrap(like).named_parameters())
+    inner = {name.removeprefix(WRAPPED) for name in state}
+    wrapped = all(name.startswith(WRAPPED) for name in state)
+    return WRAPPED if wrapped and not named.keys() >= state.keys() and named.keys() >= inner else ""
+
+
+def _plain_module(like: object) -> torch.nn.Module:
+    """Return the module itself; errors: none."""
     like = like.module if isinstance(like, Grouped) else like
     if not isinstance(like, torch.nn.Module):
         raise InputError(
@@ -559,6 +607,11 @@ def _check_module(like: object, state: dict[str, torch.Tensor]) -> torch.nn.Modu
             type(like).__name__,
             "give like.to_standard_module()",
         )
+    return like
+
+
+def _check_names(like: torch.nn.Module, state: State) -> None:
+    """Refuse a module without these parameters."""
     named = dict(like.named_parameters())
     for name, tensor in state.items():
         if name not in named or named[name].shape != tensor.shape:
@@ -566,7 +619,6 @@ def _check_module(like: object, state: dict[str, torch.Tensor]) -> torch.nn.Modu
             raise InputError(
                 "like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape
             )
-    return like
 
 
 def _cast_array(array: np.ndarray, dtype: object) -> torch.Tensor:

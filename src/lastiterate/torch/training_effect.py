@@ -165,11 +165,14 @@ def movement_error(what: str) -> InputError:
     )
 
 
-def check_like(like: torch.nn.Module, state: State, entry: object) -> None:
-    """Refuse a module whose other tensors are not those that it was trained with."""
+def check_like(like: torch.nn.Module, state: State, entry: object, prefix: str = "") -> None:
+    """Refuse a module whose other tensors are not those that it was trained with.
+
+    ``prefix``: what stood before their names in the digest of the training."""
     kept = entry.get(KEPT) if isinstance(entry, dict) else None
     known = kept.get("sha256") if isinstance(kept, dict) else None
-    if known is not None and digest(others(like, state)) != known:
+    held = {prefix + name: tensor for name, tensor in others(like, state).items()}
+    if known is not None and digest(held) != known:
         raise InputError(
             "like",
             "must hold the frozen parameters and buffers of the training, bit for bit",
