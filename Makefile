@@ -7,7 +7,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile
 # kept even where the caller's settings say otherwise: every process of the tests would compile what it imports again
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-exhaustive test-lowest lint docs install
+.PHONY: demo test test-exhaustive test-lowest test-pinned lint docs release audit install
 
 demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
@@ -26,6 +26,10 @@ LOWEST = tests/accounting tests/curves tests/run tests/ledger tests/distribution
 test-lowest: $(VENV)-lowest/installed
 	$(VENV)-lowest/bin/python -m pytest -n 2 --dist loadfile $(LOWEST)
 
+# the versions of constraints.txt, each file compared with its hash; without torch (Python 3.11, Linux, x86-64)
+test-pinned: $(VENV)-pinned/installed
+	$(VENV)-pinned/bin/python -m pytest -n 2 --dist loadfile
+
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools checker
 	$(BIN)/ruff format --check src tests benchmarks docs tools checker
@@ -35,6 +39,14 @@ lint: $(VENV)/installed-test
 	$(BIN)/pymarkdown scan -r README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md checker/README.md docs \
 	  -e docs/leaderboard.md -e docs/papers.md
 	$(BIN)/python tools/check_commits.py
+
+# make release VERSION=1.2.3 checks and builds a release; REHEARSE=--rehearse lists all that is missing
+release: $(VENV)-release/installed
+	$(VENV)-release/bin/python tools/release.py $(VERSION) $(REHEARSE)
+
+# known vulnerabilities of the versions that the tests have; it asks a public database
+audit: $(VENV)-release/installed
+	$(VENV)-release/bin/pip-audit --disable-pip --no-deps -r constraints.txt
 
 docs: $(VENV)/installed
 	$(PIP) -e '.[docs]'
@@ -56,5 +68,16 @@ $(VENV)/installed-test: $(VENV)/installed
 $(VENV)-lowest/installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e . \
-	  pytest pytest-xdist hypothesis mpmath python-flint pyyaml pyarrow 'pandas<3' httpx setuptools
+	  pytest pytest-xdist hypothesis mpmath python-flint pyyaml 'pyarrow<18' 'pandas<3' PLD_accounting httpx setuptools
+	touch $@
+
+$(VENV)-release/installed: tools/release-requirements.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --no-compile -r tools/release-requirements.txt
+	touch $@
+
+$(VENV)-pinned/installed: requirements-test.txt
+	$(PYTHON) -m venv $(VENV)-pinned
+	$(VENV)-pinned/bin/python -m pip install --quiet --no-compile --require-hashes --no-deps -r requirements-test.txt
+	$(VENV)-pinned/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation -e .
 	touch $@

@@ -65,3 +65,43 @@ def test_files_that_are_no_modules_lie_where_the_wheel_takes_them(kind):
         Path(package).name for package in packages
     ]
     assert [path for package in packages for path in (ROOT / package).rglob(f"*.{kind}")]
+
+
+def test_hashes_are_of_the_versions_of_the_tests():
+    """Both files change together, and every distribution has a hash."""
+    text = (ROOT / "requirements-test.txt").read_text("utf-8")
+    parts = re.findall(
+        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.M
+    )
+    assert len(parts) == len(re.findall("^[^# ]", text, re.M)) > 100
+    pins = read_pins("constraints.txt")
+    locked = {re.sub("[-_.]+", "-", name).lower(): version for name, version, _ in parts}
+    assert {name: pins[name] for name in locked if name in pins} == {
+        name: version for name, version in locked.items() if name in pins
+    }
+    names = [re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]]
+    names += [re.match(r"[\w-]+", line)[0] for line in PROJECT["optional-dependencies"]["test"]]
+    assert {re.sub("[-_.]+", "-", name).lower() for name in names} <= {*locked}
+
+
+def test_workflows_call_the_commands_of_the_makefile():
+    """Whoever runs them by hand runs the same; no step names a program that only a host has."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    files = [*(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".gitlab-ci.yml"]
+    called = [
+        words
+        for file in files
+        for words in re.findall(r"\bmake ([\w-]+)", re.sub("#.*", "", file.read_text("utf-8")))
+    ]
+    assert len(files) == 3 and {*called} <= targets
+    assert {"lint", "test", "test-lowest", "release", "audit", "demo"} <= {*called}
+
+
+def test_forms_for_issues_and_changes_are_there():
+    """Security problems are sent elsewhere, and a change is asked for what CONTRIBUTING.md asks."""
+    folder = ROOT / ".github"
+    forms = sorted(path.name for path in (folder / "ISSUE_TEMPLATE").iterdir())
+    assert forms == ["bug.yml", "config.yml", "feature.yml", "theorem.yml"]
+    assert "SECURITY.md" in (folder / "ISSUE_TEMPLATE" / "bug.yml").read_text("utf-8")
+    asked = (folder / "pull_request_template.md").read_text("utf-8")
+    assert all(words in asked for words in ("make lint", "make test", "changelog.d", "broken once"))
