@@ -94,8 +94,8 @@ def test_it_is_short():
     """Lines that are neither blank nor comment nor docstring, as ruff format lays them."""
     lines = {path.name: len(code_lines(path)) for path in FILES}
     assert len(FILES) <= 13
-    # 2,038 for the bounds, the unit, the schemas and the words on what is not compared
-    assert sum(lines.values()) - lines["exports.py"] <= 2038
+    # 2,037 for the bounds, the unit, the schemas and the words on what is not compared
+    assert sum(lines.values()) - lines["exports.py"] <= 2037
     # and what reads releases in files of other programs, with protobuf's, zip's and pickle's forms
     assert lines["exports.py"] <= 108
     assert sum(lines[name] for name in AUTOMATIC) <= 1200

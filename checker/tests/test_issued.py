@@ -16,6 +16,7 @@ from lastiterate_check.check import (
 )
 
 li = pytest.importorskip("lastiterate")
+from lastiterate.curves.renyi import Rdp  # noqa: E402
 from lastiterate.ledger import GaussianFilter, Ledger  # noqa: E402
 
 
@@ -100,6 +101,16 @@ CHARGES = {
         "counts": APART,
     },
 }
+
+
+@pytest.mark.parametrize("noise", [3.0, 30.0])
+def test_a_charge_pays_for_exact_noise(noise):
+    """Renyi divergences: what small epsilons need follows from Pinsker's inequality."""
+    curve = Rdp(slope=3.0 / noise**2)
+    charge = GaussianFilter(12.0, 1e-4).charge(curve).costs
+    square, failure = (float(cost * unit) for cost, unit in zip(charge, UNITS, strict=True))
+    (stated,) = stated_curves(json.loads(json.dumps(curve.to_dict())))
+    assert is_paid(stated, square, failure) and not is_paid(stated, square * 0.8, failure)
 
 
 @pytest.mark.parametrize("name", [name for name in CHARGES if name != "unfinished"])

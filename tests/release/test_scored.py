@@ -36,7 +36,7 @@ from lastiterate.release.pipeline import run_release
 from lastiterate.release.score_meaning import Labels
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.report.guarantee_section import answers
-from lastiterate.report.guideline_sheets import cyclonedx
+from lastiterate.report.guideline_sheets import cyclonedx, nist
 from lastiterate.report.subject import read
 from lastiterate.run.noisy_counts import NoisyCount, NoisyGroups
 
@@ -485,6 +485,7 @@ def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
     )
     hides = "One overall accuracy does not show whether a rare class is ever predicted."
     assert hides in "".join(map(str, answers(shown))), "the first one is of all records"
+    assert hides[1:-1] in "".join(nist(shown).values())
     again = scored.private_score(X, labels, epsilon=1.0)
     assert len(again.accuracies) == 4 and again.accuracies[:3] == scored.accuracies
 
@@ -499,7 +500,8 @@ def test_labels_as_groups_show_a_class_that_is_never_predicted(tmp_path):
     scored = fitted.private_score(X, labels, epsilon=8.0, by=labels, groups=("no", "yes"))
     assert never and scored.accuracies[0].low > 0.9 and scored.accuracies[1].low == 0.0
     scored.save(tmp_path / "model")
-    assert "rare class" not in "".join(map(str, answers(read(tmp_path / "model"))))
+    shown = read(tmp_path / "model")
+    assert "rare class" not in "".join([*map(str, answers(shown)), *nist(shown).values()])
 
 
 def test_intervals_of_groups_cover():

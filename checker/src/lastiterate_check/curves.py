@@ -163,7 +163,8 @@ class Renyi(Curve):
     that is given.
 
     delta = exp((alpha - 1)(r - epsilon)) min(1, (1 - 1/alpha)^alpha / (alpha - 1)) at any order:
-    Mironov 2017, Proposition 3; Canonne, Kamath, Steinke 2020, Proposition 12.
+    Mironov 2017, Proposition 3; Canonne, Kamath, Steinke 2020, Proposition 12. It is at most
+    sqrt(r / 2), too, since no order's divergence lies below that of order 1 (Pinsker).
     """
 
     def __init__(self, slope: float = math.inf, table: dict[float, float] | None = None) -> None:
@@ -178,8 +179,6 @@ class Renyi(Curve):
         return min((r for a, r in self.table.items() if a >= order), default=math.inf)
 
     def delta(self, epsilon: float) -> float:
-        if self.slope == 0:
-            return 0.0
         if not np.isfinite(self.bounds).any():
             return 1.0
         orders = self.orders_tried
@@ -188,7 +187,8 @@ class Renyi(Curve):
         order = arb(float(orders[best]))
         bound = arb(float(self.bounds[best])) if self.table else arb(self.slope) * order
         better = ((1 - 1 / order) ** order / (order - 1)).min(arb(1))
-        return min(1.0, up(((order - 1) * (bound - epsilon)).exp() * better))
+        total = (arb(float(self.bounds.min())) / 2).sqrt()  # of variation: Pinsker's inequality
+        return min(1.0, up(((order - 1) * (bound - epsilon)).exp() * better), up(total))
 
     def with_gaussian(self, mu: float) -> Renyi:
         more = arb(mu) ** 2 / 2

@@ -352,7 +352,10 @@ def _collection(subject: ReportSource) -> str:
 
 
 def _utility(subject: ReportSource) -> str:
-    return "; ".join(map(str, subject.accuracies)) or read_statement_entry(subject, "accuracy")
+    overall = any(not each.group for each in subject.accuracies)
+    hidden = ("one overall accuracy does not show whether a rare class is ever predicted",)
+    said = "; ".join([*map(str, subject.accuracies), *(hidden if overall else ())])
+    return said or read_statement_entry(subject, "accuracy")
 
 
 def _not_protected(subject: ReportSource) -> str:
