@@ -27,7 +27,7 @@ from lastiterate.data.readers import (
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
-from lastiterate.features.row_form import RowForm
+from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.run.validation import check_integer
 
 # CSV files, parsed block by block.
@@ -67,6 +67,8 @@ ARRAY = 12.0
 """Bytes of memory for a number of an array, which is scaled and arranged in single precision."""
 CELLS = 2**20
 """Cells of text that are parsed at once, about."""
+MAPPED = 2**24
+"""Bytes of rows that are made at once, about, where fewer are asked for: each table costs some time."""
 AT_ONCE = 2**15
 """Records that become rows at once, where all of them do."""
 
@@ -111,8 +113,13 @@ class EncodedSource:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
-        for table in self.tables(most, first):
-            yield encode(table, self.schema)
+        once = most
+        if most > 1 and self.stream.shape is None:  # of one record somebody looks at the form
+            once = max(most, min(SLICE, MAPPED // (4 * self.form.width)))
+        for table in self.tables(once, first):
+            rows, target = encode(table, self.schema)
+            for begin in range(0, len(rows), most):
+                yield rows[begin : begin + most], target[begin : begin + most]
 
     def tables(self, most: int, first: int = 0) -> Iterator[Table]:
         """The same before they become rows."""
