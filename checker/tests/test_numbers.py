@@ -15,6 +15,7 @@ from lastiterate_check.curves import (
     Renyi,
     gaussian_delta,
     normal_tail,
+    up,
 )
 from lastiterate_check.losses import Losses, between, mixture, sampled
 from lastiterate_check.restarts import drawn_subset
@@ -157,3 +158,20 @@ def test_groups_and_exchanges_of_a_gaussian_lie_above_its_own():
     assert Exchanged(one).epsilon(1e-6) > Gaussian(1.0).epsilon(1e-6) * (1 - 1e-9)
     assert Exchanged(one).epsilon(1e-6) < Grouped(one, 2).epsilon(1e-6)
     assert Renyi(0.125).epsilon(1e-6) > one.epsilon(1e-6)
+
+
+@pytest.mark.parametrize("slope", [1e-6, 1e-2, 0.3])
+def test_bounds_of_renyi_divergences_lie_above_pairs_that_have_them(slope):
+    """Gaussians of that slope, and two coins, for which Pinsker's inequality is tight."""
+    for epsilon in (0.0, slope, 0.1, 1.0):
+        gaussian = up(gaussian_delta(math.sqrt(2 * slope), epsilon))
+        assert Renyi(slope).delta(epsilon) >= gaussian
+    gap = math.sqrt(slope)  # the total variation of coins of chance (1 +- gap) / 2
+    high, low = (1 + gap) / 2, (1 - gap) / 2
+    table = {
+        order: math.log(high**order * low ** (1 - order) + low**order * high ** (1 - order))
+        / (order - 1)
+        for order in (1.001, 2.0, 8.0)
+    }
+    bound = Renyi(table=table).delta(0.0)
+    assert gap <= bound <= 1.01 * math.sqrt(table[1.001] / 2)
