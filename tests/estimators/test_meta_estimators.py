@@ -308,6 +308,11 @@ def test_what_learns_from_a_frozen_estimator_is_told():
     assert not told(lambda: FixedThresholdClassifier(frozen).fit(X, Y).predict(X))
 
 
+def test_a_learner_around_the_estimator_is_not_told_of_scaling():
+    found = told(lambda: CalibratedClassifierCV(LOGISTIC, cv=CUT).fit(X, Y))
+    assert "scaling" not in found[UnpaidStepWarning]
+
+
 def test_another_library_s_wrapper_is_named_and_its_sampler_refused():
     class Wrapper(ClassifierMixin, BaseEstimator):
         def __init__(self, inner=LOGISTIC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, cast
@@ -50,6 +50,38 @@ LEARNERS = (
 """
 
 
+def _states_categories(step: Any) -> bool:
+    return not isinstance(step.categories, str) and (
+        step.min_frequency is None and step.max_categories is None
+    )
+
+
+LEARN_NOTHING: dict[str, Callable[[Any], bool]] = {
+    "GaussianRandomProjection": lambda step: step.n_components != "auto",
+    "MissingIndicator": lambda step: step.features == "all",
+    "OneHotEncoder": _states_categories,
+    "OrdinalEncoder": _states_categories,
+    "PolynomialFeatures": lambda step: True,
+    "RBFSampler": lambda step: not isinstance(step.gamma, str),
+    "SimpleImputer": lambda step: (
+        step.strategy == "constant"
+        and step.fill_value is not None
+        and step.keep_empty_features
+        and not step.add_indicator
+    ),
+    "SkewedChi2Sampler": lambda step: True,
+    "SparseRandomProjection": lambda step: step.n_components != "auto",
+    "SplineTransformer": lambda step: not isinstance(step.knots, str),
+}
+"""Transformers of scikit-learn that need ``fit``, and where it keeps nothing but parameters, and the
+names, number and types of columns."""
+PUBLIC_STEPS = (
+    "steps with stated values do not learn, such as OneHotEncoder(categories=[...]) or "
+    "SimpleImputer(strategy='constant', fill_value=0, keep_empty_features=True), and public ranges "
+    "in a schema (SchemaTransformer) take the place of scaling"
+)
+
+
 class UnpaidStepWarning(UserWarning):
     """What was learned from private rows around an estimator is not covered by its certificate."""
 
@@ -80,10 +112,12 @@ def warn_of_learned_steps(estimator: object) -> None:
         )
     )
     if names:
+        steps = (
+            PUBLIC_STEPS if set(names) - set(LEARNERS) else "fit it on public rows, or leave it out"
+        )
         warnings.warn(
             f"the certificate does not cover {', '.join(names)}: what it learned from the private "
-            f"rows was "
-            "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
+            f"rows was not paid for; {steps}",
             UnpaidStepWarning,
             stacklevel=outside(),
         )
@@ -133,8 +167,15 @@ def _list_other_learners(caller: Any) -> Iterator[str]:
 def _list_learners(name: str, step: object) -> Iterator[str]:
     """The step itself, or those of its parts, that learn."""
     for part, one in _list_parts(name, step):
-        if one is not None and not isinstance(one, str) and get_tags(one).requires_fit:
+        if one is not None and not isinstance(one, str) and _learns(one):
             yield part
+
+
+def _learns(step: Any) -> bool:
+    """Whether ``fit`` of a transformer keeps anything of the values of the rows."""
+    known = type(step).__module__.startswith("sklearn.")
+    learns_nothing = LEARN_NOTHING.get(type(step).__name__) if known else None
+    return get_tags(step).requires_fit and not (learns_nothing and learns_nothing(step))
 
 
 def list_outer_schemas(estimator: object) -> list[Schema]:
@@ -182,6 +223,7 @@ def _list_parts(name: str, step: object) -> Iterator[tuple[str, object]]:
             for attribute in ("steps", "transformers", "transformer_list")
             for part in vars(step).get(attribute, ())
         ]
+        + [(f"{name}.remainder", one) for one in [vars(step).get("remainder")] if one is not None]
         if not isinstance(step, str) and step is not None
         else []
     )
