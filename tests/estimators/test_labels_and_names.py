@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import get_scorer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import lastiterate as li
 from lastiterate.data import Category, Numeric, Schema
@@ -199,3 +201,41 @@ def test_answers_may_be_a_frame_of_one_column_and_persons_may_not():
     with pytest.raises(InputError, match=r"units .*give one column: units=table\['pid'\]"):
         sick.fit(x, y, units=persons)
     assert sick.fit(x, y, units=persons["pid"]).run_.rows_per_record == 2
+
+
+CODES = (SICK == "yes").astype(int)
+
+
+@pytest.mark.parametrize("y", [CODES, CODES == 1, CODES * 1.0], ids=["int", "bool", "float"])
+@pytest.mark.parametrize("stated", ["schema", "classes"])
+def test_codes_of_text_classes_are_refused_with_the_mapping(y, stated):
+    kinds = {
+        "schema": {"schema": Schema(COLUMNS, classes=("no", "yes"))},
+        "classes": {"classes": ["no", "yes"], "row_norm": 2.0},
+    }
+    model = DPLogisticRegression(epsilon=5.0, algorithm="noisy-gd", **kinds[stated])
+    given = TABLE if stated == "schema" else ROWS
+    with pytest.raises(InputError, match=r"which are texts, got .* numbers") as refused:
+        model.fit(given, y)
+    remedy = str(refused.value).split("from 0, ")[1].removesuffix(".")
+    mapped = eval(remedy, {"np": np, "y": y})
+    assert (mapped == SICK).all()
+    model.fit(given, mapped)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPLogisticRegression(row_norm=2.0, classes=[0, 1], algorithm="noisy-gd"),
+        DPHuberRidge(row_norm=2.0, target_range=(0, 1), algorithm="noisy-gd"),
+    ],
+    ids=["classifier", "regressor"],
+)
+def test_sparse_rows_are_refused_with_what_makes_them_dense(model):
+    rows, stated = (ROWS > 0.5).astype(int), [[0, 1], [0, 1]]
+    with pytest.raises(InputError, match=r"X must be dense.*OneHotEncoder\(sparse_output=False\)"):
+        make_pipeline(OneHotEncoder(categories=stated), model).fit(rows, CODES)
+    dense = OneHotEncoder(categories=stated, sparse_output=False)
+    trained = make_pipeline(dense, model).fit(rows, CODES)
+    with pytest.raises(InputError, match=r"give X.toarray\(\)"):
+        trained[-1].predict(OneHotEncoder(categories=stated).fit_transform(rows))

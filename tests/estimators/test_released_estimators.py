@@ -180,6 +180,23 @@ def test_a_release_with_another_estimator_is_no_release(
         li.verify(write(members, zipfile.ZIP_DEFLATED))
 
 
+@pytest.mark.parametrize("end", ["skops", "joblib"])
+def test_a_file_of_a_fitted_estimator_is_told_of_the_one_that_verifies(
+    end: str, tmp_path: Path
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    estimator = DPLogisticRegression(row_norm=2.0, classes=[0, 1], algorithm="noisy-gd")
+    estimator.fit(rows, np.arange(60) % 2)
+    own = tmp_path / f"own.{end}"
+    dump = skops.io.dump if end == "skops" else joblib.dump
+    dump(estimator, own)
+    method = {"skops": "to_skops", "joblib": "to_sklearn"}[end]
+    with pytest.raises(InputError, match=rf"fitted_\.{method}\(FILE\) of a fitted estimator"):
+        li.verify(own)
+    made = getattr(estimator.fitted_, method)(tmp_path / f"made.{end}")
+    assert li.verify(made).holds
+
+
 class Trap:
     def __init__(self, files: dict[str, bytes], mark: Path) -> None:
         self.files, self.mark = files, mark

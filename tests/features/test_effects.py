@@ -181,3 +181,15 @@ def test_models_without_columns_have_no_effects():
         run, (rng.normal(size=(100, 3)), rng.integers(0, 2, 100)), epsilon=1.0, delta=1e-5
     )
     assert column_effects(plain) == ()
+
+
+def test_estimators_without_coefficients_name_the_effects(model, table):
+    with pytest.raises(AttributeError, match=r"fitted_\.effects\(\) has how the score changes"):
+        _ = model.coef_
+    assert model.fitted_.effects() == column_effects(model.fitted_) != ()
+    rows = np.stack([table[0]["bent"] / 10, np.log1p(table[0]["none"]) / 10], axis=1)
+    bare = DPLogisticRegression(epsilon=3.0, row_norm=2.0, classes=[0, 1], algorithm="noisy-gd")
+    bare.fit(rows, table[1])
+    with pytest.raises(AttributeError, match=r"give a schema=, and fitted_\.effects\(\)"):
+        _ = bare.coef_
+    assert bare.fitted_.effects() == ()

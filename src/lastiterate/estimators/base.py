@@ -30,7 +30,7 @@ from lastiterate.estimators.file_estimators import (
     hide_values,
     plain_labels,
 )
-from lastiterate.estimators.meta_estimators import OwnSeed, check_recoded
+from lastiterate.estimators.meta_estimators import OwnSeed, check_recoded, show_labels_of_codes
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
     list_handed_tables,
@@ -442,10 +442,18 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             elif not isinstance(part, TopEigenvalue):
                 raise AttributeError(
                     "coef_ and intercept_ do not exist where rows are divided by their norms, or "
-                    "most "
-                    "are clipped: use model_.weights, which speaks of prepared rows"
+                    f"most are clipped: {self._show_effects()}"
                 )
         return slopes, offset
+
+    def _show_effects(self) -> str:
+        """What says how scores follow from columns where there are no coefficients."""
+        if self.schema is None:
+            return "give a schema=, and fitted_.effects() says what each of its columns changes"
+        return (
+            "fitted_.effects() has how the score changes with each column of numbers or "
+            "categories, and the noise in it"
+        )
 
     def _progress(self, given: object) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about
@@ -594,6 +602,15 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
     return labels
 
 
+def _are_numbers(labels: np.ndarray) -> bool:
+    """Whether public labels (k,) are texts of numbers."""
+    try:
+        labels.astype(np.float64)
+    except ValueError:
+        return False
+    return True
+
+
 def find_positions(classes: Any, labels: np.ndarray) -> np.ndarray:
     """Return the position of every ascending label in the list that states the public ``classes``,
     (k,); their own where none does."""
@@ -606,6 +623,13 @@ def check_known(seen: np.ndarray, labels: np.ndarray) -> None:
     """Refuse labels of private records that are not among the public ones."""
     if np.setdiff1d(seen, labels).size:
         check_recoded(seen, labels, in_schema=False)
+        if labels.dtype.kind == "U" and seen.dtype.kind in "biuf" and not _are_numbers(labels):
+            raise InputError(
+                "y",
+                "must hold only the public classes, which are texts",
+                f"{seen.dtype} numbers",
+                f"give labels as classes= writes them: {show_labels_of_codes(labels)}",
+            )
         raise InputError(
             "y",
             "must hold only the public classes",

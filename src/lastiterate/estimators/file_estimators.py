@@ -26,6 +26,11 @@ from lastiterate.errors import InputError
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string|could not be promoted": ("must hold numbers", WHO),
+    r"Sparse data was passed( for (?P<name>\w+))?": (
+        "must be dense, and holds sparse rows (Sparse data was passed)",
+        "give X.toarray(), or the step before it sparse_output=False, as in "
+        "OneHotEncoder(sparse_output=False)",
+    ),
     "inhomogeneous shape": ("must hold numbers in rows of one length", ""),
     r"(?P<name>y) should be a 1d array, got an array of shape (?P<got>.+) instead": (
         "must hold one value for each record, got shape {got}",

@@ -158,6 +158,12 @@ def check_recoded(given: np.ndarray, labels: np.ndarray, *, in_schema: bool) -> 
     )
 
 
+def show_labels_of_codes(labels: np.ndarray) -> str:
+    """How codes 0 to k - 1 become the user's own ``labels``, as Python."""
+    listed = labels.tolist() if len(labels) < 10 else "classes"
+    return f"where y counts them from 0, np.array({listed})[np.asarray(y, int)]"
+
+
 class OwnSeed:
     """An estimator whose seed no ensemble of scikit-learn may set."""
 

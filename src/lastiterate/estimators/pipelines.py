@@ -29,6 +29,7 @@ from lastiterate.estimators.meta_estimators import (
     check_callers,
     check_recoded,
     learner_from_predictions,
+    show_labels_of_codes,
 )
 from lastiterate.features.map_registry import PLAIN, maps_named
 from lastiterate.features.row_form import RowForm
@@ -491,7 +492,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[np.ndarray, np.ndar
                 "y",
                 "must hold only the classes of the schema, which are texts",
                 f"{kind} numbers",
-                "give labels as the schema writes them",
+                f"give labels as the schema writes them: {show_labels_of_codes(labels)}",
             ) from None
     target = Positions(schema.classes).of(map(label_text, each))
     if (target < 0).any():

@@ -341,7 +341,8 @@ def _verify(
             "model",
             f"must be a {path.suffix[1:]} file that lastiterate wrote, with its release in it",
             str(path),
-            f"lastiterate export MODEL_DIR --to {form} writes one",
+            f"lastiterate export MODEL_DIR --to {form} writes one, and so does "
+            f"fitted_.to_{form}(FILE) of a fitted estimator",
         ) from None
     checked = loading.verify_files(files)
     if not checked.holds or make(files) == content:

@@ -89,6 +89,17 @@ class FittedLinear(SelfContainedModel):
 
         return accuracies(self.run.counts, self.counted)
 
+    def effects(self) -> tuple[Any, ...]:
+        """How the score changes with every column of the schema, the largest effect first, as the
+        report draws it.
+
+        An effect has the ``column``, the ``places`` in its range (with ``labels`` for categories),
+        the ``change`` of the score at each, and in ``band`` two standard deviations of the noise.
+        There are none of text, of arrays, and without a schema.
+        """
+        found = import_module("lastiterate.release.column_effects").column_effects(self)
+        return tuple(found)
+
     def private_score(
         self,
         x: Any,
