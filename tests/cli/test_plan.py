@@ -153,3 +153,41 @@ def test_a_schema_without_a_number_of_records_is_one_sentence(tmp_path: Path) ->
     for more in (["--schema", str(schema)], ["--features", "3"]):
         result = runner.invoke(app, ["plan", "--epsilon", "1", *more])
         assert result.exit_code == 2 and "--n is needed" in result.stderr, result.stderr
+
+
+TABLE = """target = "y"
+classes = ["no", "yes"]
+[columns.x]
+kind = "number"
+low = 0
+high = 100
+[columns.note]
+kind = "text"
+"""
+
+
+def test_names_of_features_are_planned_with_a_schema(tmp_path: Path) -> None:
+    """As ``train --features`` takes them; another meaning than the number of columns."""
+    schema = tmp_path / "t.toml"
+    schema.write_text(TABLE)
+    asked = ["plan", "--n", "5000", "--epsilon", "1", "--schema", str(schema)]
+    shown = {}
+    for names in ("words", "curves,words"):
+        result = runner.invoke(app, [*asked, "--features", names])
+        assert result.exit_code == 0, result.stderr
+        shown[names] = next(line for line in result.output.splitlines() if "features:" in line)
+    assert "words" in shown["words"] and "curves" not in shown["words"]
+    assert "curves" in shown["curves,words"]
+    refused = runner.invoke(app, [*asked, "--features", "nonsense"])
+    assert refused.exit_code == 2 and "--features" in refused.stderr and "words" in refused.stderr
+    refused = runner.invoke(app, [*asked, "--features", "30"])
+    assert refused.exit_code == 2 and "or name maps such as curves" in refused.stderr
+
+
+@pytest.mark.parametrize("given", ["words", "2.5", "-3"])
+def test_features_without_a_schema_say_both_meanings(given: str, tmp_path: Path) -> None:
+    refused = runner.invoke(app, ["plan", "--n", "5000", "--epsilon", "1", "--features", given])
+    said = " ".join(refused.stderr.split())
+    assert refused.exit_code == 2 and "valid integer" not in said
+    assert "must be the number of columns, or with a schema the names of maps" in said
+    assert "such as --features 30, or add --schema FILE" in said

@@ -230,3 +230,49 @@ def test_other_targets_and_bundled_sets(csv):
         "train", csv / "my.csv", "--schema", csv / "s.toml", "--model", "svm", "--epsilon", "3"
     )
     assert code == 2 and "logistic, huber-ridge, bayes-linear" in err
+
+
+@pytest.mark.parametrize("index", [None, "visit"], ids=["no name", "a name"])
+def test_an_index_of_pandas_is_no_column(index, tmp_path):
+    """It is the last column of a file, and the target was the last one that is read."""
+    pandas = pytest.importorskip("pandas")
+    ages = RNG.integers(18, 90, 300)
+    frame = pandas.DataFrame({"age": ages, "sick": np.where(ages > 50, "yes", "no")})
+    frame = frame[ages > 20].rename_axis(index)
+    file, schema = tmp_path / "t.parquet", tmp_path / "t.toml"
+    frame.to_parquet(file)
+    code, out, err = call("schema", file)
+    name = index or "__index_level_0__"
+    assert code == 0 and 'target = "sick"' in out, err
+    assert f'[columns."{name}"]\nkind = "ignore"' in out.replace(
+        f"columns.{name}", f'columns."{name}"'
+    )
+    filled = out.replace('classes = ["?"]', 'classes = ["no", "yes"]')
+    filled = filled.replace('low = "?"', "low = 0").replace('high = "?"', "high = 100")
+    schema.write_text(filled.replace('source = "?"', 'source = "a questionnaire"'))
+    code, _, err = call(
+        "train",
+        file,
+        "--schema",
+        schema,
+        "--epsilon",
+        "3",
+        "--algorithm",
+        "noisy-gd",
+        "--out",
+        tmp_path / "model",
+    )
+    assert code == 0, err
+
+
+def test_damaged_notes_of_pandas_are_no_error(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"age": [1.0, 2.0], "sick": ["yes", "no"]})
+    for note in (b"{", b"[]", b'{"index_columns": 3}', b'{"index_columns": [{"kind": "range"}]}'):
+        parquet.write_table(
+            table.replace_schema_metadata({b"pandas": note}), tmp_path / "t.parquet"
+        )
+        code, out, err = call("schema", tmp_path / "t.parquet")
+        assert code == 0 and 'target = "sick"' in out, err

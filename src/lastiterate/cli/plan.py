@@ -38,7 +38,8 @@ class Planning(Charged, Budgeted):
         int, typer.Option("--rows-per-unit", help="rows used of each person, at most (public)")
     ] = 1
     features: Annotated[
-        int | None, typer.Option("--features", help="number of columns, if there is no --schema")
+        str | None,
+        typer.Option("--features", help="number of columns, or with --schema maps as in train"),
     ] = None
     classes: Annotated[
         int | None,
@@ -64,13 +65,15 @@ class Planning(Charged, Budgeted):
         is), and its maps.
         """
         from lastiterate.data import Schema
+        from lastiterate.features.map_registry import PLAIN
         from lastiterate.planning.task import Task
-        from lastiterate.release.linear_plans import AUTO, choose_features
+        from lastiterate.release.linear_plans import choose_features
         from lastiterate.release.units import check_unit_column
 
         if self.n is None:  # pyright: ignore[reportUnnecessaryComparison]  # the flag was left out
             raise InputError("n", "is needed: the public number of records", None, "such as n=5000")
-        features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
+        features, names = self._split_features()
+        classes, row_norm, maps = self.classes, self.row_norm, None
         if self.schema is not None:
             facts = Schema.read(self.schema)
             for name, value in (
@@ -82,14 +85,16 @@ class Planning(Charged, Budgeted):
                         name,
                         "cannot be combined with a schema, which says it",
                         value,
-                        "leave it out",
+                        "leave it out, or name maps such as curves"
+                        if name == "features"
+                        else "leave it out",
                     )
             if self.unit is not None:
                 check_unit_column(facts, self.unit)
             classes = len(facts.classes)
             if features is not None or facts.array is None:
                 shape = (1 if features is None else features,)
-                maps = choose_features(facts, AUTO, shape, self.n, self.budget)
+                maps = choose_features(facts, names, shape, self.n, self.budget)
                 form = maps.schema.form(shape)
                 features, row_norm = form.width, form.norm if row_norm is None else row_norm
         if features is None:
@@ -105,8 +110,27 @@ class Planning(Charged, Budgeted):
             2 if classes is None else classes,
             1.0 if row_norm is None else row_norm,
             rows_per_record=self.rows_per_unit,
+            feature_map=PLAIN if maps is None else maps.part,
             calibrated=self.calibrated,
         ), maps
+
+    def _split_features(self) -> tuple[int | None, str]:
+        """The number of columns, and the names of maps for a schema's."""
+        from lastiterate.release.linear_plans import AUTO
+
+        text = self.features
+        if text is None:
+            return None, AUTO
+        if text.isdecimal():
+            return int(text), AUTO
+        if self.schema is None:
+            raise InputError(
+                "features",
+                "must be the number of columns, or with a schema the names of maps that train takes",
+                text,
+                "such as features=30, or add schema=FILE",
+            )
+        return None, text
 
     def check_units(self) -> None:
         """Refuse rows of persons that nobody names, and persons that no batch draws."""

@@ -5,6 +5,7 @@ so one schema fits all."""
 # Arrow has no types
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Container, Generator, Iterator
 from contextlib import contextmanager
@@ -370,7 +371,17 @@ def read_types(path: Path) -> dict[str, str]:
         )
 
     own = dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
-    return own | {name: "category" for name, _ in first.keys}
+    index = dict.fromkeys(own.keys() & _index_columns(schema.metadata), "ignore")
+    return own | index | {name: "category" for name, _ in first.keys}
+
+
+def _index_columns(metadata: dict[bytes, bytes] | None) -> set[str]:
+    """The columns that pandas' own entry of a file calls an index, which is no column of a frame."""
+    try:
+        listed = json.loads((metadata or {})[b"pandas"])["index_columns"]
+        return {name for name in listed if isinstance(name, str)}
+    except (KeyError, TypeError, ValueError, RecursionError):  # there is none, or it is damaged
+        return set()
 
 
 def read_stated_types(part: Part, unread: Container[str] = ()) -> dict[str, str]:
