@@ -17,6 +17,7 @@ from lastiterate.data.file_stream import SelectedRecords
 from lastiterate.data.record_source import EncodedSource, find_faults_of, open_table
 from lastiterate.errors import InputError
 from lastiterate.features import row_form
+from lastiterate.release.forget_file import Request, _locate_records
 from lastiterate.release.units import Units
 
 KINDS = ("csv", "csv.gz", "parquet", "parts", "feather", "arrow", "hive")
@@ -473,3 +474,30 @@ def test_a_public_sample_is_looked_at_in_parts(tmp_path, monkeypatch, kind):
     kinds = {name: facts["kind"] for name, facts in tomllib.loads(found[0])["columns"].items()}
     assert kinds["age"] == kinds["seen"] == kinds["rest"] == "category" != kinds["note"] == "text"
     assert kinds["bill"] == "number"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [None, 1], ids=["all rows", "one of each"])
+@pytest.mark.parametrize("ids", ["who", None], ids=["names", "numbers"])
+def test_records_to_forget_are_those_of_the_whole_table(tmp_path, small, kind, rows, ids):
+    columns = make_columns(random.Random(14), 90, comma=False, numbers=False)
+    columns["who"][20:23] = ["12.0", "12", " 12"]
+    path, schema, remove = write(tmp_path, kind, columns), schema_of(), tmp_path / "ids.txt"
+    tables = [read_table(path, schema), open_table(path, schema)]
+    if rows is not None:
+        tables = [Units("who", rows).limit_rows(table, schema)[0] for table in tables]
+    kept = np.arange(90) if rows is None else np.flatnonzero(tables[0].kept)
+    lines = ["12", columns["who"][40], ""] if ids else [str(kept[3] + 1), str(kept[-1] + 1)]
+    asked = Request(model="m", data=str(path), remove=remove, epsilon=1.0, ids=ids)
+    for more in ([], ["91"] if ids is None else ["nobody"]):
+        remove.write_text("\n".join([*lines, *more]))
+        found = []
+        for table in tables:
+            try:
+                found.append(_locate_records(asked, table, len(table), "who").tolist())
+            except InputError as error:
+                found.append(str(error))
+        assert found[0] == found[1] and isinstance(found[0], list) == (not more)
+    if ids is None:
+        remove.write_text("\n".join(lines))
+        assert _locate_records(asked, tables[1], len(kept), "who").tolist() == [3, len(kept) - 1]

@@ -3,6 +3,7 @@ what it cost out."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data import BUNDLED
 from lastiterate.data.file_stream import Stream
-from lastiterate.data.table import Table, number_text
+from lastiterate.data.table import Cells, CodedCells, Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.limits import memory
 from lastiterate.planning.task import automatic_delta
@@ -176,9 +177,12 @@ def _locate_records(
         raise InputError(
             "remove", "must name at least one record, one id a line", asked.remove.name
         )
+    names = {one for _, one in wanted}
     if asked.ids is None:
         used = range(records) if table.kept is None else np.flatnonzero(table.kept).tolist()
-        known = {str(place + 1): [number] for number, place in enumerate(used)}
+        known = {
+            str(place + 1): [number] for number, place in enumerate(used) if str(place + 1) in names
+        }
     else:
         column = read_texts(table, asked.ids)
         if column is None:
@@ -188,11 +192,7 @@ def _locate_records(
                 asked.ids,
                 "leave it out for record numbers",
             )
-        known = dict[str, list[int]]()
-        texts = map(number_text, column.tolist()) if isinstance(column, np.ndarray) else column
-        for place, one in enumerate(canonical_identifiers("ids", texts)):
-            if one:  # nobody is known by a missing identifier
-                known.setdefault(one, []).append(place)
+        known = _find_names(column, names)
     missing = [number for number, one in wanted if one not in known]
     if missing:
         what = (
@@ -210,3 +210,23 @@ def _locate_records(
             else f"training used the first row of every {unit} alone: name them with ids={unit}",
         )
     return np.array(sorted({place for _, one in wanted for place in known[one]}))
+
+
+def _find_names(column: Cells, names: Set[str]) -> dict[str, list[int]]:
+    """The positions of every one of some identifiers in a column, of those that it holds."""
+    coded = column if isinstance(column, CodedCells) else None
+    texts = column if coded is None else coded.texts
+    texts = map(number_text, texts.tolist()) if isinstance(texts, np.ndarray) else texts
+    found = dict[int, str]()
+    for place, one in enumerate(canonical_identifiers("ids", texts)):
+        if one and one in names:  # nobody is known by a missing identifier
+            found[place] = one
+    known = dict[str, list[int]]()
+    if coded is None:
+        places = found.items()
+    else:
+        at = np.flatnonzero(np.isin(coded.codes, list(found)))
+        places = ((int(place), found[int(coded.codes[place])]) for place in at)
+    for place, one in places:
+        known.setdefault(one, []).append(place)
+    return known
