@@ -79,5 +79,5 @@ $(VENV)-release/installed: tools/release-requirements.txt
 $(VENV)-pinned/installed: requirements-test.txt
 	$(PYTHON) -m venv $(VENV)-pinned
 	$(VENV)-pinned/bin/python -m pip install --quiet --no-compile --require-hashes --no-deps -r requirements-test.txt
-	$(VENV)-pinned/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation -e .
+	$(VENV)-pinned/bin/python -m pip install --quiet --no-compile --no-deps -e .
 	touch $@

@@ -1,6 +1,7 @@
 """Certificates as they are written: what is stated beside epsilon, whose word the rest is, units of
 several rows."""
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -85,6 +86,32 @@ def test_what_a_certificate_states_may_not_change_within_its_format(file, monkey
     hold any more."""
     monkeypatch.setattr(li, "__version__", "later")
     assert json.loads(file.read_text())["format"] == 3 and li.verify(file).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "factor", "holds"),
+    [
+        ("0.0.9", 1.02, True),
+        ("0.0.9", 0.98, False),
+        (li.__version__, 1.02, False),
+        (li.__version__, 0.98, False),
+    ],
+)
+def test_an_earlier_version_may_have_stated_more_and_never_less(version, factor, holds):
+    """A tail that is summed more closely today makes no old statement false; only another version
+    has that excuse."""
+    body = json.loads((GOLDEN / "format-3-run.json").read_text())
+    body["library"] = f"lastiterate {version}"
+    rows = body["stated"]["guarantees"]
+    rows[-1]["epsilon"] *= factor
+    body["content_sha256"] = content_hash(body)
+    assert (problems_of(json.dumps(body)) == ()) == holds
+    if holds:
+        for change in ({"delta": 1e-8}, {"epsilon": True}, {"epsilon": None}, {"more": 1}):
+            edited = copy.deepcopy(body)
+            edited["stated"]["guarantees"][-1] |= change
+            edited["content_sha256"] = content_hash(edited)
+            assert problems_of(json.dumps(edited)), change
 
 
 def test_reasons_of_another_version_are_named_as_not_compared():

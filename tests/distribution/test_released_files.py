@@ -30,7 +30,8 @@ def test_every_kind_of_folder_has_an_example_of_every_version():
 @pytest.mark.parametrize(
     "folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}"
 )
-def test_a_folder_of_an_earlier_version_verifies_and_predicts(folder):
+def test_a_folder_of_an_earlier_version_verifies_and_predicts(folder, monkeypatch):
+    monkeypatch.setattr(li, "__version__", "later")  # a later one may sum tails more closely
     stated = EXPECTED[folder.parent]["models"][folder.name]
     assert li.verify(folder).holds
     model = li.load(folder, like=FIRST if folder.name == "network" else None)

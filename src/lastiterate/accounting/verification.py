@@ -110,12 +110,38 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
 
 def list_uncompared(stored: dict[str, Any]) -> tuple[str, ...]:
     """List what of a certificate of another version is not compared: sentences, and no number."""
-    from lastiterate import __version__
-
-    today = stored.get("library") == f"lastiterate {__version__}"
-    if "verdicts" not in stored or today:
+    if "verdicts" not in stored or _is_of_this_version(stored):
         return ()
     return ("why theorems do not apply: those sentences are of another version",)
+
+
+def _is_of_this_version(stored: dict[str, Any]) -> bool:
+    """Return whether a certificate says that this version wrote it."""
+    from lastiterate import __version__
+
+    return stored.get("library") == f"lastiterate {__version__}"
+
+
+def _admit_looser_bounds(stated: Any, derived: dict[str, Any]) -> Any:
+    """Return the statements of another version with the epsilons of today where they are smaller: an
+    upper bound that was computed less closely is still one."""
+    rows = stated.get("guarantees") if isinstance(stated, dict) else None
+    if not isinstance(rows, list) or len(rows) != len(derived["guarantees"]):
+        return stated
+    pairs = zip(rows, derived["guarantees"], strict=True)
+    return stated | {
+        "guarantees": [fresh if _is_looser(row, fresh) else row for row, fresh in pairs]
+    }
+
+
+def _is_looser(row: Any, fresh: dict[str, Any]) -> bool:
+    """Return whether a stated epsilon, at the same delta, is at least the one of today."""
+    if not isinstance(row, dict) or row.keys() != fresh.keys():
+        return False
+    epsilon, least = row["epsilon"], fresh["epsilon"]
+    if not same(row["delta"], fresh["delta"]) or isinstance(epsilon, bool) or least is None:
+        return False
+    return isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon >= least
 
 
 def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
@@ -125,10 +151,13 @@ def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float
     form = stored.get("format")
     if isinstance(form, bool) or form != FORMAT:
         problems.append(f"the format is {FORMAT}, not {form!r}")
-    elif not same(
-        stored.get("stated"), json.loads(json.dumps(summarise_guarantee(guarantee, delta)))
-    ):
-        problems.append(f"stated is not what follows from the {guarantee.subject.word}")
+    else:
+        stated = stored.get("stated")
+        derived = json.loads(json.dumps(summarise_guarantee(guarantee, delta)))
+        if not _is_of_this_version(stored):
+            stated = _admit_looser_bounds(stated, derived)
+        if not same(stated, derived):
+            problems.append(f"stated is not what follows from the {guarantee.subject.word}")
     if "word" in stored:
         try:
             check_statement(stored["word"])
