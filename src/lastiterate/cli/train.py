@@ -227,9 +227,7 @@ class Training(ReadFile, FromFile):
     ] = None
     memory: Annotated[
         str | None,
-        typer.Option(
-            "--memory", help="bytes that it may take: 1GB; default: a quarter of the free ones"
-        ),
+        typer.Option("--memory", help="bytes it may take: 1GB; default: a quarter of free"),
     ] = None
     devices: Annotated[int, typer.Option("--devices", help="devices that share every batch")] = 1
     report_accuracy: Annotated[
