@@ -16,6 +16,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
+from lastiterate.release.allowance import Allowance
 from lastiterate.release.ledger_charge import make_charging
 
 FILTERS = {
@@ -110,6 +111,23 @@ def test_every_refusal_in_python_names_a_number_that_fits(tmp_path: Path) -> Non
     free.private_score(x, y, epsilon=most, ledger=ledger)
     ledger.add("b", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
     DPLogisticRegression(**asked | {"epsilon": most}, ledger=ledger, dataset="b").fit(x, y)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("part", [0.3, 0.002], ids=["a third", "little"])
+def test_a_ledger_shows_what_the_automatic_plan_may_have(
+    name: str, part: float, tmp_path: Path
+) -> None:
+    """It is the largest epsilon of a Gaussian mechanism, which the planner has for every task."""
+    allowance = Allowance.of(made(tmp_path, name).total())
+    left = replace(allowance, left=tuple(int(share * part) for share in allowance.left))
+    said = left.describe_rest(1e-5, planned=True)
+    most = re.search(r"^the automatic plan, or .* fits with epsilon up to ([0-9.]+) at", said)
+    assert most is not None
+    for task in (TASK, Task(100, 3, 0)):
+        assert consider(task, epsilon=float(most[1]), delta=1e-5, shared=left).best.fits
+    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "l")])
+    assert "left: the automatic plan, or a Gaussian mechanism" in " ".join(shown.output.split())
 
 
 @pytest.mark.parametrize("asked", ["automatic", "permuted-sgd", "noisy-gd"])

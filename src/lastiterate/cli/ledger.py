@@ -167,7 +167,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
             f"{format_rounded_down(100 * left)}% of the {name}" for name, left in pairs
         )
         if delta is not None:
-            shares = f"{Allowance.of(total).describe_rest(delta)} ({shares})"
+            shares = f"{Allowance.of(total).describe_rest(delta, planned=True)} ({shares})"
         console.print(f"  left: {shares}", highlight=False, markup=False)
         if total.releases and delta is not None:
             console.print(

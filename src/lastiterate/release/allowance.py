@@ -248,14 +248,17 @@ class Allowance:
         three digits."""
         return _round_down(Gdp(self._largest_mu() / size).epsilon(delta))
 
-    def describe_rest(self, delta: float) -> str:
-        """The largest epsilon of a Gaussian mechanism that still fits, in words."""
+    def describe_rest(self, delta: float, *, planned: bool = False) -> str:
+        """The largest epsilon of a Gaussian mechanism that still fits, in words; ``planned``: and
+        that the automatic plan has such a one."""
         most = self._largest_epsilon(delta)
         if most < LEAST_EPSILON:
             return "the budget is used up"
+        unit = "" if self.total.of_rows else " with --unit"
+        first = f"the automatic plan{unit}, or " * planned
         return (
-            "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
-            f"{most:g} at delta {delta:g}"
+            f"{first}a Gaussian mechanism (full batches, charged by composition){',' * planned} "
+            f"fits with epsilon up to {most:g} at delta {delta:g}"
         )
 
     def describe_first(self, delta: float) -> str:
