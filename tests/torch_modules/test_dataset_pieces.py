@@ -2,6 +2,7 @@
 memory do."""
 
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,25 @@ def test_what_makes_no_records_is_refused():
         DatasetPieces(Decoded(), -1)
     with pytest.raises(InputError, match="length"):
         DatasetPieces(torch.utils.data.ChainDataset([]))
+
+
+class Flipped(Decoded):
+    """Draws a random number whenever an item is read."""
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        x, y = super().__getitem__(number)
+        return x * float(torch.randn(())), y
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, DatasetPieces], ids=["Dataset", "pieces"])
+def test_a_random_transform_in_a_dataset_is_warned_of_and_augment_takes_it(wrap: Any):
+    loss = nn.functional.cross_entropy
+    with pytest.warns(UserWarning, match=r"keeps the form of one reading; .*train\(augment"):
+        li.train(RUN, wrap(Flipped()), model=nn.Linear(4, 3), loss=loss)
+
+    def augment(key: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * key.normal()
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="data: items")
+        li.train(RUN, wrap(Decoded()), model=nn.Linear(4, 3), loss=loss, augment=augment)

@@ -513,3 +513,26 @@ def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
         train(adamw, model=Grouped(module(), {"0": 0.5, "2": 1.0}))
     frozen = train(adamw, model=Grouped(module(), {"2": 1.0}))
     assert set(frozen.state) == {"2.weight", "2.bias"}
+
+
+def test_a_run_that_names_another_optimizer_is_refused_with_its_own():
+    def make(p):
+        return torch.optim.Adam(p, lr=0.1)
+
+    other = replace(PLAIN, optimizer=li.PostProcessing("SGD"))
+    with pytest.raises(InputError, match=r"must be the one that is given, Adam") as said:
+        train(make, other)
+    written = str(said.value).split("write Run(optimizer=")[1].removesuffix(").")
+    assert train(make, replace(PLAIN, optimizer=eval(written))).run.optimizer.name == "Adam"
+    unnamed = replace(PLAIN, optimizer=li.PostProcessing())
+    assert train(make, unnamed).run == unnamed
+
+
+def test_coupled_decay_is_told_the_name_of_its_optimizer():
+    def make(p):
+        return torch.optim.Adam(p, lr=0.1, weight_decay=0.1)
+
+    with pytest.raises(InputError, match="weight decay") as said:
+        train(make)
+    written = str(said.value).split("or say Run(optimizer=")[1].removesuffix(").")
+    assert train(make, replace(PLAIN, optimizer=eval(written))).run.optimizer.decay == "coupled"

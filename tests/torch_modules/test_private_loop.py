@@ -271,3 +271,15 @@ def test_a_loop_that_was_stopped_resumes_from_its_checkpoint(tmp_path, monkeypat
 def test_refusals_are_those_of_train(change, kind, match):
     with pytest.raises(kind, match=match):
         begin(**change)
+
+
+def test_a_loop_that_stops_early_is_told_how_its_iterate_is_released():
+    private = begin(ALL)
+    next(private), next(private)
+    shown = private.parameters()
+    said = r"'2 steps'; iterate .*: module_at\(2, like=module\) of the finished loop's model is"
+    with pytest.raises(InputError, match=said):
+        private.release()
+    list(private)
+    module = private.release().module_at(2, like=net())
+    assert all(torch.equal(part, shown[name]) for name, part in module.named_parameters())

@@ -21,7 +21,8 @@ from lastiterate.torch import PerUnit, make_private, released
 WHO = np.array([0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4])
 X = np.random.default_rng(0).normal(size=(len(WHO), 4)).astype(np.float32)
 PRESENT, ROWS, CLASSES = units_as_records((X, np.arange(len(WHO)) % 3), WHO, 3)
-RUN = li.Run(n=5, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.0), clip=0.5)
+BASIC = {"steps": 2, "step_size": 0.5, "noise": li.NoiseMultiplier(1.0), "clip": 0.5}
+RUN = li.Run(n=5, **BASIC)
 DATA = ROWS, PRESENT, CLASSES
 
 
@@ -137,6 +138,26 @@ def test_messages_name_the_way_for_single_rows(tmp_path):
     assert "\x1b" not in str(said.value)
     single = li.load(tmp_path / "model", like=Net())
     assert li.verify(single.to_onnx(tmp_path / "net.onnx", X)).holds
+
+
+def test_a_compiled_module_leaves_as_the_module_that_was_compiled(tmp_path, monkeypatch):
+    plain = torch.nn.Linear(4, 3)
+    compiled = torch.compile(plain, backend="eager")
+    given = {"loss": functional.cross_entropy, "seed": 1}
+    run, data = li.Run(**BASIC, n=len(X)), (X, np.arange(len(X)) % 3)
+    model = li.train(run, data, model=compiled, out=tmp_path / "model", **given)
+    assert sorted(model.state) == ["bias", "weight"]
+    weights = load_file(tmp_path / "model" / "weights.safetensors")
+    other = torch.nn.Linear(4, 3)
+    assert not other.load_state_dict(weights, strict=False).unexpected_keys
+    with monkeypatch.context() as patched:
+        patched.setattr(released, "unwrap", lambda module: module)
+        patched.setattr(released, "unwrap_names", lambda module, named: dict(named))
+        li.train(run, data, model=compiled, out=tmp_path / "earlier", **given)
+    for folder in ("model", "earlier"):
+        for like in (torch.nn.Linear(4, 3), compiled):
+            again = li.load(tmp_path / folder, like=like)
+            np.testing.assert_allclose(again.predict(X), model.predict(X), atol=1e-6)
 
 
 def test_a_checkpoint_of_units_resumes(tmp_path):

@@ -136,8 +136,8 @@ class StepIterator(Generic[T]):
                 "run",
                 f"must have made all of its {self.run.steps} steps to be released",
                 f"{self.done} steps",
-                f"{self._more}, or describe a run of fewer steps: that is another one, with noise "
-                "of its own",
+                f"{self._more.format(done=self.done)}, or describe a run of fewer steps: that is "
+                "another one, with noise of its own",
             )
         if self._model is None:
             self._resume()

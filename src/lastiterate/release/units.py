@@ -304,7 +304,13 @@ def check_rows(unit: object, n: int | None, rows: int) -> tuple[str, ...]:
         return (UNCHECKED,) if rows > 1 else ()
     names = identifiers(unit)
     if n is not None and len(names) != n:
-        raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
+        raise InputError(
+            "unit",
+            f"must name the unit of each of the n = {n} rows",
+            len(names),
+            "where n counts units, a linear model has Run(rows_per_record=...), and a network or a "
+            "module units_as_records and UnitLoss of lastiterate.release.units, without unit=",
+        )
     if not select_unit_rows(names, rows).all():
         raise InputError(
             "unit",

@@ -515,15 +515,36 @@ WRAPPED = "module."
 """What the names of parameters begin with in ``PerUnit``."""
 
 
+COMPILED = "_orig_mod."
+"""What they begin with in a module that ``torch.compile`` returned."""
+
+
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
-    """The module on rows where ``module`` runs it on units; any other as it is."""
-    return module.module if isinstance(module, PerUnit) else module
+    """The module on rows where ``module`` runs it on units, or compiles it; any other as it is."""
+    while prefix := _wrapper_prefix(module):
+        module = getattr(module, prefix.removesuffix("."))
+    return module
+
+
+def _wrapper_prefix(module: torch.nn.Module) -> str:
+    """What names of parameters begin with in a wrapper around a module; "" for any other module."""
+    if isinstance(module, PerUnit):
+        return WRAPPED
+    return COMPILED if type(module).__name__ == "OptimizedModule" else ""
+
+
+def answers_for_units(module: torch.nn.Module) -> bool:
+    """Whether it takes units of several rows."""
+    return any(isinstance(part, PerUnit) for part in module.modules())
 
 
 def unwrap_names(module: torch.nn.Module, by_name: Mapping[str, Part]) -> dict[str, Part]:
     """What a module has, by the names in the module on rows."""
-    prefix = WRAPPED if isinstance(module, PerUnit) else ""
-    return {name.removeprefix(prefix): each for name, each in by_name.items()}
+    named = dict(by_name)
+    while prefix := _wrapper_prefix(module):
+        named = {name.removeprefix(prefix): each for name, each in named.items()}
+        module = getattr(module, prefix.removesuffix("."))
+    return named
 
 
 def _restore_class(output: object, parts: Any) -> Any:

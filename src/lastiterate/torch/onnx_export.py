@@ -18,7 +18,7 @@ from lastiterate.errors import InputError, first_line
 from lastiterate.release import folder as folders
 from lastiterate.release import onnx_model
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.torch.module_training import unwrap
+from lastiterate.torch.module_training import answers_for_units, unwrap
 from lastiterate.torch.records import inputs_of
 
 OPSET = 20
@@ -40,7 +40,7 @@ def write_onnx(
         raise InputError("file", "must not exist yet", str(where), "choose another name")
     if module is None:
         raise InputError("model", "must be a module", None, "load the folder with like=module")
-    if unwrap(module) is not module:
+    if answers_for_units(module):
         raise InputError(
             "model",
             "must answer for single rows in a file, and PerUnit answers for units",
@@ -56,7 +56,7 @@ def write_onnx(
             f"write model.to_onnx({file!r}, torch.zeros(2, ...)) with the shape of a record",
         )
     onnx_model.check_library()
-    made = _export(module, inputs_of(x, inputs))
+    made = _export(unwrap(module), inputs_of(x, inputs))
     missing = sorted(set(names) - {one.name for one in made.graph.initializer})
     if missing:
         raise InputError(

@@ -95,9 +95,17 @@ def make_private(
         loss,
         options,
         kinds="torch",
-        more="iterate over the loop for the others",
+        more="iterate over the loop for the others"
+        + (EVERY if isinstance(run, Run) and run.release == "all" else ""),
     )
     return PrivateLoop(module, steps)
+
+
+EVERY = (
+    ": module_at({done}, like=module) of the finished loop's model is the module of this step, which is "
+    "paid for"
+)
+"""What a loop may do that stops early, where every iterate is released."""
 
 
 @final

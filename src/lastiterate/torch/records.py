@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.streaming.source import first_record
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.release.training_request import is_source
 from lastiterate.run.run import Run
 
@@ -79,7 +80,10 @@ class DatasetPieces:
             mapped: Callable[..., Iterable[Any]] = map if pool is None else pool.map
             for begin in range(first, len(self), most):
                 numbers = range(begin, min(len(self), begin + most))
-                yield _stack_items(list(mapped(partial(item_of, self.dataset), numbers)))
+                items = list(mapped(partial(item_of, self.dataset), numbers))
+                if begin == 0:
+                    warn_of_random_items(self.dataset, items)
+                yield _stack_items(items)
 
     def fingerprint(self) -> Iterator[np.ndarray]:
         """All records."""
@@ -364,15 +368,48 @@ def long(values: torch.Tensor) -> torch.Tensor:
     return values.long() if whole and (values.dim() == 1 or values.dtype in UNSIGNED) else values
 
 
+def as_tuple(item: object) -> tuple[Any, ...]:
+    """An item's parts."""
+    return tuple(item) if isinstance(item, tuple | list) else (item,)
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    """Whether two readings of a part are equal, as far as they are numbers."""
+    try:
+        one, two = torch.as_tensor(one), torch.as_tensor(two)
+        both_nan = (one != one) & (two != two)
+        return one.shape == two.shape and bool(((one == two) | both_nan).all())
+    except (TypeError, ValueError, RuntimeError):
+        return True  # no numbers: refused where they are stacked
+
+
+READ_AGAIN = 4
+"""Items of a Dataset that are read twice: a transform that flips a coin is missed in one of 16."""
+
+
+def warn_of_random_items(data: Any, items: list[Any]) -> None:
+    """Warn where the first items differ when they are read again: each keeps one form in the whole
+    training. The same words for all records."""
+    for number, item in enumerate(items[:READ_AGAIN]):
+        again = as_tuple(item_of(data, number))
+        pairs = zip(tree_leaves(as_tuple(item)), tree_leaves(again), strict=False)
+        if not all(_is_same(one, two) for one, two in pairs):
+            warnings.warn(
+                "data: items of the Dataset differ when they are read again, and every record keeps "
+                "the form of one reading; leave random transforms out of the Dataset, and give them "
+                "to train(augment=...)",
+                stacklevel=outside(),
+            )
+            return
+
+
 def stack_dataset(data: Any, n: int) -> tuple[Any, ...]:
     """All items of a Dataset, each read once."""
     check_items(data, n)
     if type(data) is torch.utils.data.TensorDataset:
         return data.tensors
-    items = [
-        item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
-        for item in (item_of(data, i) for i in range(n))
-    ]
+    items = [as_tuple(item_of(data, i)) for i in range(n)]
+    warn_of_random_items(data, items)
     try:
         return tuple(
             torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True)

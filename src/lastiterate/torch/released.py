@@ -36,9 +36,11 @@ from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
 from lastiterate.torch.module_checks import check_fits, check_optimizer
 from lastiterate.torch.module_optimizer import Make, name_of
 from lastiterate.torch.module_training import (
+    COMPILED,
     MEMORY,
     WRAPPED,
     PreparedModule,
+    answers_for_units,
     iterate_in_pieces,
     iterate_module,
     loss_of,
@@ -219,7 +221,7 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
 
 def _shape_remedy(module: torch.nn.Module) -> str:
     """What to give a module that does not take records of their shape."""
-    if unwrap(module) is module:
+    if not answers_for_units(module):
         return "give a single record as x[None]"
     return (
         "PerUnit takes units with an axis of rows, (units, rows, ...); for single rows write "
@@ -343,6 +345,8 @@ class FittedModule(ReleasedModel):
 
     def module_at(self, step: int, like: torch.nn.Module | Grouped) -> torch.nn.Module:
         """Return a copy of ``like``, in evaluation mode, with the parameters after ``step`` steps.
+
+        Epsilon covers a choice among the steps by public records, and none by private ones.
 
         ``like``: a module of the class that was trained, with its frozen parameters and buffers.
         The run released all iterates.
@@ -586,11 +590,15 @@ def _fill_module(like: object, one: State, state: State, effect: object) -> torc
 
 def _earlier_prefix(like: torch.nn.Module, state: State) -> str:
     """What stands before the names of a folder of an earlier version, which called parameters as
-    ``PerUnit`` does."""
+    wrappers do."""
     named = dict(unwrap(like).named_parameters())
-    inner = {name.removeprefix(WRAPPED) for name in state}
-    wrapped = all(name.startswith(WRAPPED) for name in state)
-    return WRAPPED if wrapped and not named.keys() >= state.keys() and named.keys() >= inner else ""
+    if named.keys() >= state.keys():
+        return ""
+    for prefix in (WRAPPED, COMPILED, WRAPPED + COMPILED, COMPILED + WRAPPED):
+        inner = {name.removeprefix(prefix) for name in state if name.startswith(prefix)}
+        if len(inner) == len(state) and named.keys() >= inner:
+            return prefix
+    return ""
 
 
 def _plain_module(like: object) -> torch.nn.Module:
