@@ -35,6 +35,8 @@ sys.meta_path.insert(0, Absent())
 {body}
 """
 COMMANDS = """
+import lastiterate
+lastiterate.__version__ = "later"  # the folders are of an earlier version
 from typer.testing import CliRunner
 from lastiterate.cli import app
 
