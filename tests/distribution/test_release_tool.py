@@ -272,8 +272,8 @@ def test_the_first_refusal_ends_it_and_a_rehearsal_lists_all(ready, monkeypatch,
     assert shown.out == "one: fine\n" and shown.err == "missing: two: it is not there.\n"
     assert release.main([*asked, "--rehearse"]) == 1
     assert capsys.readouterr().err.count("missing: ") == 2
-    monkeypatch.setattr(release, "STEPS", {"one": lambda subject: "fine"})
-    assert release.main(asked) == 0
+    monkeypatch.setattr(release, "STEPS", {"one": lambda subject: subject.version})
+    assert release.main(["v1.2.3", *asked[1:]]) == 0, "a tag's name is taken, too"
     assert "ready to be signed and uploaded" in capsys.readouterr().out
 
 
