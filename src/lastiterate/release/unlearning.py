@@ -18,7 +18,7 @@ from lastiterate.accounting.unlearning import Unlearning, format_count
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
 from lastiterate.engine import TrainedWeights, execute
-from lastiterate.engine.preprocessing import prepare_rows, target_offset
+from lastiterate.engine.preprocessing import SLICE, prepare_rows, target_offset
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
@@ -110,7 +110,7 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
     if isinstance(training, Run):
         rows = np.array(rows)
         rows[list(before.removed)] = 0
-        rows = prepare_rows(rows, training.preprocessing, before.model.released)
+        rows = _prepare_in_slices(rows, training, before.model.released)
         offset = target_offset(training, before.model.released)
         target = target if offset == 0 else target - offset
     rows, target, gone = zero_removed(rows, target, before.removed, run.n)
@@ -127,6 +127,19 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
         answers=order.answers,
         unlearning=subject,
     )
+
+
+def _prepare_in_slices(
+    rows: np.ndarray, training: Run, released: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """Rows as training prepared them, as many at once as there: each of its parts makes copies."""
+    prepared = np.empty((0, 0))
+    for first in range(0, len(rows), SLICE):
+        part = prepare_rows(rows[first : first + SLICE], training.preprocessing, released)
+        if first == 0:
+            prepared = np.empty((len(rows), part.shape[1]), part.dtype)
+        prepared[first : first + SLICE] = part
+    return prepared
 
 
 def zero_removed(
