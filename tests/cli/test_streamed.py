@@ -220,3 +220,19 @@ def test_rows_on_a_disk_are_encrypted_and_have_no_name(
         code, _, _ = train(file, name, "--stream", "--scratch", str(folder))
         assert (code == 0) == (stop is None) and kept
         assert not list(folder.iterdir()) and file.with_name(name).exists() == (stop is None)
+
+
+def test_a_private_number_of_records_is_not_said(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under add-remove a refusal for want of memory is the same for files of other lengths."""
+    monkeypatch.setattr(data_file, "PROGRAM", 10**9 - 10**4)
+    more = ["--memory", "1GB", "--adjacency", "add-remove", "--n", "500"]
+    more += ["--algorithm", "poisson-dp-sgd", "--batch", "poisson:0.1"]
+    said = []
+    for _ in range(2):
+        code, _, err = train(file, "model", *more)
+        assert code == 2 and "--memory must be more, since rows are held in memory" in err
+        said.append(err)
+        file.write_text("\n".join(file.read_text().splitlines()[:-50]) + "\n")
+    assert said[0] == said[1]
