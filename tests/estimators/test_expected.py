@@ -110,7 +110,7 @@ def test_sparse_rows_are_refused_and_lists_are_rows(rows, word):
     if word is None:
         assert model.fit(rows, Y).coef_.shape == (1, 3)
         return
-    with pytest.raises(TypeError, match=word):
+    with pytest.raises(li.InputError, match=word):
         model.fit(rows, Y)
     assert not hasattr(model, "partial_fit")
     with pytest.raises(

@@ -82,7 +82,7 @@ def test_a_budget_of_people_is_not_charged_for_single_rows(tmp_path, recwarn, un
     for rows in (1, 2):
         fitted(path, units=Units("who", rows), charging=Charging(ledger=book, dataset="d"))
     assert book.verify() == () and book.total("d").unproven == ()
-    assert not [one for one in recwarn if "is per" in str(one.message)]
+    assert not [one for one in recwarn if "for a group of" in str(one.message)]
 
 
 def test_single_rows_are_charged_as_a_group_where_the_ledger_states_their_number(tmp_path):

@@ -117,17 +117,21 @@ def warn_of_stated_noise(stated: Run, found: Certificate, epsilon: float, delta:
 
     ``found``: of the run with the least noise that keeps the budget, which will be executed.
     """
-    if stated.noise is None or found.run.largest_noise >= SPARE * stated.largest_noise:
+    if stated.noise is None:
+        return
+    known = bool(stated.noisy_steps and found.run.noisy_steps)  # sizes, before every step
+    if known and found.run.largest_noise >= SPARE * stated.largest_noise:
         return
     exact = type(found.subject) is ExactRun
     own = (
         Certificate(ExactRun(stated)) if exact else account(stated, min_evidence=found.min_evidence)
     )
     kept = own.epsilon(delta)
-    if not kept < epsilon:
+    if not kept < (epsilon if known else SPARE * epsilon):
         return
     least, larger = (
-        each.decided_noise.words or f"noise of standard deviation {each.largest_noise:.4g}"
+        each.decided_noise.words
+        or (f"noise of standard deviation {each.largest_noise:.4g}" if known else f"{each.noise}")
         for each in (found.run, stated)
     )
     wanted = format_rounded_up(kept)
