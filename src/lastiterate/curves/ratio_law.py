@@ -452,7 +452,7 @@ class Tilted:
             if not -700 < logs[rate] < 0:  # nothing to gain, or less than a double
                 return 1.0
             if (tilted := _tilt(self, order, rate)) is not None:
-                most, (log_scale, losses, masses, lost) = math.exp(logs[rate]), tilted
+                most, (log_scale, off, losses, masses, lost) = math.exp(logs[rate]), tilted
                 if mu == 0:
                     above = losses > epsilon
                     losses, masses = losses[above], masses[above]
@@ -460,19 +460,20 @@ class Tilted:
                     weights = np.exp(log_scale - rates[rate] * losses)
                     weights *= _gaussian_delta(epsilon - losses, mu)
                     total = float((masses * np.minimum(weights, most)).sum())
-                return (total + most * lost) * (1 + SLACK)
+                return (total + most * lost) * math.exp(off) * (1 + SLACK)
         return 1.0
 
 
 @lru_cache(maxsize=16)
-def _tilt(law: Tilted, order: int, rate: int) -> tuple[float, Array, Array, float] | None:
-    """The logarithm of the product of all M, losses, tilted masses of the sum of losses, and what
-    a mean of weights up to 1 may lack; ``None`` where there are too many nodes.
+def _tilt(law: Tilted, order: int, rate: int) -> tuple[float, float, Array, Array, float] | None:
+    """The logarithm of the product of all M, that of the largest relative error of a mass, losses,
+    tilted masses of the sum of losses, and what a mean of weights up to 1 may lack; ``None`` where
+    there are too many nodes.
 
     Logarithms of masses are below 745 and good to 2^-52 of themselves, exponents to that of their
-    terms: both are added to the scale.
+    terms.
     """
-    tilt, log_scale = float(law.moments.rates[rate]), 0.0
+    tilt, log_scale, off = float(law.moments.rates[rate]), 0.0, 0.0
     parts: list[tuple[int, Array, int]] = []
     for part, count in law.parts:
         first, masses = (1 - part.low - part.q.size, part.q[::-1]) if order else (part.low, part.p)
@@ -482,13 +483,14 @@ def _tilt(law: Tilted, order: int, rate: int) -> tuple[float, Array, Array, floa
             moment = log_sum_exp(logs)
             parts.append((first, np.exp(logs - moment), count))
         size = float(np.abs(losses).max())
-        log_scale += count * (moment + 1e-12 + 8 * UNIT * (abs(moment) + tilt * size))
+        log_scale += count * moment
+        off += count * (1e-12 + 8 * UNIT * (abs(moment) + tilt * size))
     h = law.parts[0][0].h
     try:
         total, low, lost = _convolve(parts, h)
     except (ValueError, OverflowError):
         return None
-    return log_scale, (low + np.arange(total.size, dtype=np.float64)) * h, total, lost
+    return log_scale, off, (low + np.arange(total.size, dtype=np.float64)) * h, total, lost
 
 
 def tilt_product(parts: Parts) -> Tilted | Chernoff:
