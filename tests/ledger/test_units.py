@@ -199,6 +199,19 @@ def test_another_column_than_the_ledgers_unit_is_refused(stays: Path, tmp_path: 
     assert not ledger.total("stays").releases
 
 
+def test_the_unit_is_known_by_its_word(stays: Path, tmp_path: Path) -> None:
+    """A ledger of "one patient" and a column Patient_ID: a stay is refused, the column is not."""
+    place = tmp_path / "renamed"
+    place.mkdir()
+    for name in ("stays.csv", "stays.toml"):
+        text = (stays / name).read_text().replace("patient", "Patient_ID")
+        (place / name).write_text(text)
+    code, said, ledger = try_stays(place, tmp_path, "one patient", "--unit", "stay")
+    assert code == 2 and "give --unit Patient_ID" in said and not ledger.total("stays").releases
+    again = try_stays(place, tmp_path / "again", "one patient", "--unit", "Patient_ID")
+    assert again[0] == 0 and "only if nobody has two" not in again[1]
+
+
 def test_forgetting_by_another_column_is_refused(stays: Path, tmp_path: Path) -> None:
     data = [str(stays / "stays.csv"), "--schema", str(stays / "stays.toml")]
     model, budget = tmp_path / "m", ["--epsilon", "3", "--delta", "1e-4"]

@@ -162,11 +162,11 @@ class Planning(Charged, Budgeted):
         if rows == 1 or allowance is None:
             return ""
         from lastiterate.data import Schema
-        from lastiterate.release.units import find_id_columns, find_unit_column
+        from lastiterate.release.units import find_id_columns, guess_unit_column
 
         unit = allowance.total.unit
         ids = () if self.schema is None else find_id_columns(Schema.read(self.schema))
-        known = find_unit_column(ids, unit)
+        known = guess_unit_column(ids, unit)
         column = "COLUMN" if known is None else shlex.quote(known)
         return (
             f"Single rows are planned, and one {unit} has at most {rows} of them: the ledger would "

@@ -257,7 +257,12 @@ def is_other_unit(name: str, unit: str) -> bool:
     """Whether a release's name for its unit, if it has one, is another word than its ledger's."""
     if name in ("", "unit") or is_row(unit):
         return False
-    return _bare_word(name) != _bare_word(unit)
+    return not is_same_word(name, unit)
+
+
+def is_same_word(name: str, unit: str) -> bool:
+    """Whether a column's name is a ledger's word for its unit: patient_id is a patient's."""
+    return _bare_word(name) == _bare_word(unit)
 
 
 def _bare_word(name: str) -> str:

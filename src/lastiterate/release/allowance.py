@@ -17,7 +17,7 @@ from lastiterate.curves.roots import first_within
 from lastiterate.errors import NAME_UNITS, InputError, NotCertified
 from lastiterate.ledger.budget import Total, refusal
 from lastiterate.ledger.filters import Charge, Filter
-from lastiterate.release.units import find_unit_column
+from lastiterate.release.units import guess_unit_column
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
@@ -223,7 +223,7 @@ class Allowance:
             f"rows are charged as a group of {size}, because the ledger is per {self.total.unit} "
             "and nothing says whose a row is"
         )
-        column = find_unit_column(self.id_columns, self.total.unit)
+        column = guess_unit_column(self.id_columns, self.total.unit)
         if column is not None:
             name = f"add unit={shlex.quote(column)}"
         elif self.id_columns:

@@ -30,7 +30,7 @@ from lastiterate.ledger.quote import describe_second_name
 from lastiterate.ledger.store import Ledger, check_charges
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
-from lastiterate.release.units import Units, find_id_columns
+from lastiterate.release.units import Units, find_id_columns, find_unit_column
 
 # Charge one fit to a ledger and checkpoint it. The order matters: the release is charged, and
 # said to have touched records, before a record is read; then a checkpoint binds the run's key to
@@ -123,14 +123,15 @@ class Charging:
         if self.ledger is None or schema is None:
             return
         total = self.ledger.total(self.dataset)
-        named = {described.name for described in schema.columns}
-        if column != total.unit and total.unit in named:
+        named = tuple(described.name for described in schema.columns)
+        right = find_unit_column(named, total.unit)
+        if not (right is None or total.of_rows or column == right):
             raise InputError(
                 "unit",
-                f"must be {total.unit}, the unit of this budget, which is a column of the data",
+                f"must be {right}: this budget is per {total.unit}, and the data have that column",
                 column,
                 f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: "
-                f"give unit={shlex.quote(total.unit)}, or make a ledger per {column}; nothing "
+                f"give unit={shlex.quote(right)}, or make a ledger per {column}; nothing "
                 "was charged",
             )
 

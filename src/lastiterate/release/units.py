@@ -18,6 +18,7 @@ from lastiterate.data.file_stream import SelectedRecords, Stream
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, CodedCells, Table, canonical_text, check_header
 from lastiterate.errors import InputError
+from lastiterate.ledger.budget import is_same_word
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept, check_text, positive_integer
 
@@ -93,10 +94,14 @@ def find_id_columns(schema: Schema | None) -> tuple[str, ...]:
     return tuple(one.name for one in columns if isinstance(one, Id))
 
 
-def find_unit_column(ids: tuple[str, ...], unit: str) -> str | None:
-    """Of the columns of ids, the one that names every ``unit`` of a ledger, where that is known:
-    the one of this name, or the only one."""
-    return unit if unit in ids else ids[0] if len(ids) == 1 else None
+def find_unit_column(names: tuple[str, ...], unit: str) -> str | None:
+    """The column whose name is a ledger's word for its unit, if there is one."""
+    return unit if unit in names else next((x for x in names if is_same_word(x, unit)), None)
+
+
+def guess_unit_column(ids: tuple[str, ...], unit: str) -> str | None:
+    """Of the columns of ids, the one that may name every ``unit``: by its name, or the only one."""
+    return find_unit_column(ids, unit) or (ids[0] if len(ids) == 1 else None)
 
 
 @dataclass(frozen=True)
