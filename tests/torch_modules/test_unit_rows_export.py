@@ -203,7 +203,7 @@ def test_a_loss_that_reads_an_attribute_of_a_dictionary_is_told_its_entry():
 def test_pages_and_verify_call_a_record_a_unit_and_contradict_nothing(tmp_path):
     train(out=tmp_path / "model")
     named = "one unit with at most 3 rows"
-    assert li.verify(tmp_path / "model").protects == named
+    assert li.verify(tmp_path / "model").protects == f"one record, by a caveat {named}"
     subject = read(tmp_path / "model")
     text = unescape(re.sub("<[^>]+>", " ", page(subject)))
     assert f"O{named[1:]}, if further rows were left out" in text

@@ -190,9 +190,12 @@ def name_record_unit(caveats: object) -> str:
 def name_protected(described: Mapping[str, Any], caveats: object = None) -> str:
     """Name a described unit in a few words: one row, or one person with at most 3 rows.
 
-    ``caveats``: of the certificate, one of which may say that a record is a unit."""
+    ``caveats``: of the certificate, one of which may say that a record is a unit.
+
+    **Guarantee:** that is called a caveat's word: nothing in a certificate shows what a loss does.
+    """
     if record := name_record_unit(caveats):
-        return record
+        return f"one record, by a caveat {record}"
     rows, words, name = described["rows"], described["words"], described.get("name", "")
     if not words.startswith(("one unit", "one record")):
         return words

@@ -238,7 +238,7 @@ def _unit(subject: ReportSource) -> object:
 
 def _name_whom(described: dict[str, Any], caveats: list[str]) -> str:
     """Return who is protected in one sentence, and whether somebody bounded the rows."""
-    whom = name_protected(described, caveats)
+    whom = name_record_unit(caveats) or name_protected(described)
     shown = whom[0].upper() + whom[1:]
     if "name" in described:
         return f"{shown}. {_describe_kept_rows(described)}"
