@@ -135,6 +135,8 @@ def _apply_outside(
 Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where
 they draw something, to the sum of their clipped gradients, (size,)."""
+Gather = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From the parameters and a process's own sum, both (size,), to the sum of all processes."""
 Total = Callable[[jax.Array, int], np.ndarray]
 """The sum of the clipped gradients of step k's batch at a point (size,); asked for once in every
 step, in their order.
@@ -181,6 +183,7 @@ class ExternalLoop:
     draws: Draws | None = None  #: exact noise, added to sums, which must be multiples of its grid
     rule: UpdateRule | None = None  #: a caller's optimizer, which runs in the other library
     records: int | None = None  #: how many there are, where n is nominal
+    gather: Gather | None = None  #: where several processes each sum a part of every batch
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -275,10 +278,11 @@ class ExternalLoop:
             if self.draws is None:
                 # in the background while a sum is computed
                 noise, state = external_noise(program, state, ahead.at(k)[0], plan, k)
-                found = total(point, k)
+                found = self._gather(point, total(point, k))
             else:
                 noise = 0.0
-                found = total(point, k) + self.draws(k, k + 1, 1, initial.shape)[0]
+                found = self._gather(point, total(point, k))
+                found = found + self.draws(k, k + 1, 1, initial.shape)[0]
             state = ending.finish_step(state, point, found, noise, k)
             if every:
                 iterates.append(np.asarray(state.theta))
@@ -293,6 +297,10 @@ class ExternalLoop:
         released = np.stack(iterates) if every else np.asarray(outcome(program, state))
         check_released(released)
         return released
+
+    def _gather(self, point: jax.Array, own: np.ndarray) -> np.ndarray:
+        """The sum of a batch, from the sum of the records of this process."""
+        return own if self.gather is None else self.gather(np.asarray(point), own)
 
     def many(self, initial: np.ndarray, sums: ManySums, keys: Key) -> np.ndarray:
         """The last iterate for every key, (models, size): for tests and audits."""

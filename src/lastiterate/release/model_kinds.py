@@ -15,7 +15,7 @@ from lastiterate.written_certificate import entry_of
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
     from lastiterate.engine.step_iterator import Steps
-    from lastiterate.release.training_request import TrainingRequest
+    from lastiterate.release.training_request import Processes, TrainingRequest
 
 
 class ModelBackend(Protocol):
@@ -27,6 +27,11 @@ class ModelBackend(Protocol):
 
     def name_optimizer(self, optimizer: object, model: object) -> str:
         """What a certificate calls an optimizer of this model; of kinds that take one."""
+        ...
+
+    def join_processes(self, model: Any) -> tuple[Processes, Any]:
+        """The processes that train this model together, and the model inside of their replicas; of
+        kinds that have ``processes``."""
         ...
 
     def draws(self, model: object, loss: object, augment: object) -> list[str]:
@@ -58,7 +63,8 @@ class ModelKind:
 
     ``containers``: whether it takes records in other containers than a tuple of arrays.
     ``streams``: whether it takes records that are read in pieces. ``shared``: whether several
-    devices may share its batches. ``tables``: whether its records are rows of numbers, by which
+    devices may share its batches, and ``processes``: several processes that a launcher of torch
+    started. ``tables``: whether its records are rows of numbers, by which
     repeated fits are recognised. ``exactly``: how a folder calls such a model with exact noise,
     whose certificates are about an "exact_run" (``None``: there is none). ``reader``: the module that
     reads its folder, where ``module`` needs more than predictions do.
@@ -71,6 +77,7 @@ class ModelKind:
     containers: bool = False
     streams: bool = False
     shared: bool = False
+    processes: bool = False
     tables: bool = False
     exactly: str | None = None
     reader: str | None = None

@@ -50,6 +50,7 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
     key = order.draw_key()
     order.charging.of_units = of_units
     order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
+    order.charging.finished = order.processes.send(lambda: order.charging.finished)
     warn_of_dumps()
     with order.charging.use_records():
         order = order.open_data()
@@ -184,7 +185,7 @@ def iterate_to_end(
     kind: ModelKind, order: TrainingRequest, statement: dict[str, Any] | None = None
 ) -> Steps[ReleasedModel]:
     """``finish`` in the pauses of ``iterate_release``."""
-    with order.charging as charging:
+    with order.processes as processes, order.charging as charging:
         model = yield from iterate_release(kind, order)
         if statement is not None and charging.finished is None:
             model = model.with_statement(statement)
@@ -192,6 +193,7 @@ def iterate_to_end(
             if charging.place is not None:
                 _write_to(charging.place, model, charging)
             charging.finish(model)
+        processes.send(lambda: None)  # the others return it when it is out
     return model
 
 

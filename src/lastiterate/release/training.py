@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -25,11 +25,17 @@ from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
-from lastiterate.release.ledger_charge import EVERY, make_charging
+from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.training_request import Budget, Progress, TrainingRequest, is_source
+from lastiterate.release.training_request import (
+    Budget,
+    Processes,
+    Progress,
+    TrainingRequest,
+    is_source,
+)
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge
@@ -330,36 +336,41 @@ def train(
     >>> model.predict(x).shape
     (200,)
     """
-    kind, order, said = make_request(
-        run,
-        data,
-        model=model,
-        loss=loss,
-        epsilon=epsilon,
-        delta=delta,
-        seed=seed,
-        microbatch=microbatch,
-        optimizer=optimizer,
-        average=average,
-        augment=augment,
-        copies=copies,
-        class_weight=class_weight,
-        min_evidence=min_evidence,
-        progress=progress,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        checkpoint_key=checkpoint_key,
-        ledger=ledger,
-        dataset=dataset,
-        secure_noise=secure_noise,
-        unit=unit,
-        statement=statement,
-        scratch=scratch,
-        devices=devices,
-        out=out,
-    )
-    with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
-        return finish(kind, replace(order, progress=shown), said)
+    processes, model = _join_processes(model)
+    with processes:
+        kind, order, said = make_request(
+            run,
+            data,
+            model=model,
+            loss=loss,
+            epsilon=epsilon,
+            delta=delta,
+            seed=seed,
+            microbatch=microbatch,
+            optimizer=optimizer,
+            average=average,
+            augment=augment,
+            copies=copies,
+            class_weight=class_weight,
+            min_evidence=min_evidence,
+            progress=progress,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            checkpoint_key=checkpoint_key,
+            ledger=ledger,
+            dataset=dataset,
+            secure_noise=secure_noise,
+            unit=unit,
+            statement=statement,
+            scratch=scratch,
+            devices=devices,
+            out=out,
+            processes=processes,
+        )
+        first = processes.rank == 0
+        bar = steps_bar("training") if progress is True and first else None
+        with bar or nullcontext(progress if callable(progress) else None) as shown:
+            return finish(kind, replace(order, progress=shown), said)
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -405,23 +416,38 @@ def begin_steps(
     loop trains. ``more``: how the caller takes a step.
     """
     try:
-        kind, order, said = make_request(run, data, model=model, loss=loss, **options)
-        if kind.name != kinds:
-            raise InputError(
-                "model",
-                "must be a torch.nn.Module"
-                if kinds == "torch"
-                else "must be a nested structure of NumPy or JAX arrays",
-                type(model).__name__,
-                "lastiterate.jax.private is for losses of JAX, lastiterate.torch.make_private for "
-                "modules",
+        processes, model = _join_processes(model)
+        with ExitStack() as stack:
+            stack.enter_context(processes)
+            kind, order, said = make_request(
+                run, data, model=model, loss=loss, processes=processes, **options
             )
-        steps = iterate_to_end(kind, replace(order, by_step=True), said)
+            if kind.name != kinds:
+                raise InputError(
+                    "model",
+                    "must be a torch.nn.Module"
+                    if kinds == "torch"
+                    else "must be a nested structure of NumPy or JAX arrays",
+                    type(model).__name__,
+                    "lastiterate.jax.private is for losses of JAX, lastiterate.torch.make_private for "
+                    "modules",
+                )
+            steps = iterate_to_end(kind, replace(order, by_step=True), said)
+            stack.pop_all()  # the steps leave the processes
         return StepIterator(steps, order.certificate.run, more)
     except InputError as error:
         if error.argument != "model":
             raise
         raise InputError(called, error.rule.removesuffix(".")) from None
+
+
+def _join_processes(model: object) -> tuple[Processes, object]:
+    """Return the processes that train ``model`` together, and the model inside of their replicas."""
+    try:
+        kind = kind_for(model)
+    except InputError:  # ``make_request`` refuses it
+        return Processes(), model
+    return kind.load().join_processes(model) if kind.processes else (Processes(), model)
 
 
 def check_options(function: str, options: Mapping[str, object]) -> None:
@@ -466,10 +492,12 @@ def make_request(
     scratch: str | Path | None = None,
     devices: int = 1,
     out: str | Path | None = None,
+    processes: Processes | None = None,
 ) -> tuple[ModelKind, TrainingRequest, dict[str, Any] | None]:
     """Check the arguments of ``train``; the kind of model, its release, and the releaser's statement.
 
-    ``progress`` is only checked.
+    ``progress`` is only checked. ``processes``: who trains together, of which the first has the
+    ledger, the checkpoint and the folder.
     """
     _check_arguments(
         run,
@@ -501,14 +529,19 @@ def make_request(
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate = _certify_run(run, kind, epsilon, stated, None if secure_noise else min_evidence)
-    charging = make_charging(
-        ledger=ledger,
-        dataset=dataset,
-        checkpoint=checkpoint,
-        every=checkpoint_every,
-        key_file=checkpoint_key,
-        place=None if out is None else to_path(out, "out"),
-        library=True,
+    processes = Processes() if processes is None else processes
+    charging = (
+        make_charging(
+            ledger=ledger,
+            dataset=dataset,
+            checkpoint=checkpoint,
+            every=checkpoint_every,
+            key_file=checkpoint_key,
+            place=None if out is None else to_path(out, "out"),
+            library=True,
+        )
+        if processes.rank == 0
+        else Charging(library=True)
     )
     order = TrainingRequest(
         data=data,
@@ -523,6 +556,7 @@ def make_request(
         optimizer=optimizer,
         augment=augment,
         charging=charging,
+        processes=processes,
         devices=devices,
         unit=unit,
         scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),

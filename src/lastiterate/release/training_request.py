@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from lastiterate.run.validation import check_choice, check_integer, to_float
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
 
+Value = TypeVar("Value")
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, and seconds."""
 
@@ -165,6 +166,35 @@ class Algorithm:
 AUTOMATIC = Algorithm()
 
 
+class Processes:
+    """The processes that make one release together: this one alone.
+
+    The one of ``rank`` 0 among ``count`` charges, keeps the checkpoint and writes; all of them
+    return the released model.
+    """
+
+    rank: int = 0
+    count: int = 1
+    kept: Any = None  #: the checkpoint that the run began with
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        """Leave the others; an error that ends this process ends all of them."""
+
+    def check_same(self, **facts: str) -> None:
+        """Refuse facts that differ between processes, by the argument that they are about."""
+
+    def send(self, make: Callable[[], Value]) -> Value:
+        """Return in every process what the first one makes."""
+        return make()
+
+    def add(self, point: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return the sum of what each process computed for its own records at one point."""
+        return own
+
+
 @dataclass(frozen=True)
 class LazyRecords:
     """Records whose values are looked at when ``read`` is called: once, after they are paid for."""
@@ -183,8 +213,9 @@ class TrainingRequest:
     parameters, a module, a row norm, the rows of each candidate; of a file its name. ``exact``:
     exact sums and exact noise, not double precision. ``optimizer``: what makes the steps, where the
     run says that a caller's does. ``augment``: what records draw. ``devices``: how many share every
-    batch. ``by_step``: whether a caller's loop takes the steps, of a copy of the data. ``units``:
-    the column that says who a row belongs to, and the most rows of each that are used.
+    batch. ``processes``: who makes this release together. ``by_step``: whether a caller's loop
+    takes the steps, of a copy of the data. ``units``: the column that says who a row belongs to,
+    and the most rows of each that are used.
     ``features``: "auto", names of public maps of records instead of the schema's own, or of a part
     of the planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch
     files in the folder ``scratch``; so is one whose rows need more memory than ``memory`` bytes.
@@ -216,6 +247,7 @@ class TrainingRequest:
     augment: Callable[[Any, Any], Any] | None = None
     progress: Progress | None = None
     charging: Charging = field(default_factory=Charging)
+    processes: Processes = field(default_factory=Processes)
     scratch: Path | None = None
     devices: int = 1
     by_step: bool = False

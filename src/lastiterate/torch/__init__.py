@@ -8,6 +8,11 @@ __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
 register(
     ModelKind(
-        "torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"
+        "torch",
+        "lastiterate.torch.released",
+        containers=True,
+        streams=True,
+        processes=True,
+        exactly="exact-torch",
     )
 )

@@ -272,6 +272,10 @@ def check_optimizer(
     )
 
 
+Tried = tuple[PerRecord, np.ndarray, tuple[Any, ...]]
+"""The sums of a module and a loss, its first parameters, and records of the form that it takes."""
+
+
 def check_fits(
     run: Run,
     model: torch.nn.Module | Grouped,
@@ -282,9 +286,9 @@ def check_fits(
     kept: bool = False,
     optimizer: Make | None = None,
     augment: Augment | None = None,
-) -> None:
+) -> tuple[ModuleOptimizer | None, Tried | None]:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read,
-    or paid for.
+    or paid for. Return the rule, and what was tried on synthetic records.
 
     ``kept``: refuse too what a checkpoint would not know again.
 
@@ -306,3 +310,5 @@ def check_fits(
         initial, summed, records = try_on_synthetic(run, model, loss, parameters, records, augment)
         if kept:
             identity(summed, to_theta(initial, parameters.device), records)
+        return rule, (summed, initial, records)
+    return rule, None

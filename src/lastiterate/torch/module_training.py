@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,7 +19,7 @@ from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
-from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
+from lastiterate.engine.random import ORDER, Key, host_stream
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.execution import check_piece as checked_stream
 from lastiterate.engine.streaming.execution import iterate_streamed
@@ -28,6 +28,7 @@ from lastiterate.engine.streaming.scratch import again_and_again
 from lastiterate.engine.streaming.source import Piece, Source, number_records
 from lastiterate.engine.trainer import Progress, check_process
 from lastiterate.errors import InputError
+from lastiterate.release.training_request import Processes
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
@@ -37,6 +38,7 @@ from lastiterate.torch.module_checks import check_training, try_on_synthetic, wi
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.parameter_contributions import Contribution
 from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.processes import begin_together
 from lastiterate.torch.randomness import Augment, keys_to_words
 from lastiterate.torch.record_gradients import (
     TRIES,
@@ -67,6 +69,7 @@ class PreparedModule:
     most: int
     places: ChunkSizes | None = None  #: where a record that is drawn moves others
     rule: ModuleOptimizer | None = None  #: a caller's optimizer
+    processes: Processes = field(default_factory=Processes)  #: who sums a part of every batch
 
     @property
     def identity(self) -> str:
@@ -87,7 +90,11 @@ class PreparedModule:
     @property
     def loop(self) -> ExternalLoop:
         return ExternalLoop(
-            self.run, self.summed.parameters.shapes, rule=self.rule, records=self.count
+            self.run,
+            self.summed.parameters.shapes,
+            rule=self.rule,
+            records=self.count,
+            gather=None if self.processes.count == 1 else self.processes.add,
         )
 
     @property
@@ -123,10 +130,11 @@ class PreparedModule:
         # its parameters
         held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
 
-        again = self.again_and_again
+        again, own = self.again_and_again, slice(self.processes.rank, None, self.processes.count)
 
         def sums(point: np.ndarray, places: np.ndarray, keys: np.ndarray | None) -> np.ndarray:
-            return again.total(point, constants, torch.from_numpy(places), held, keys)
+            numbers = torch.from_numpy(places[own])
+            return again.total(point, constants, numbers, held, None if keys is None else keys[own])
 
         steps = replace(self.loop, draws=draws).iterate(
             self.initial, sums, key, progress, checkpoint, by_step=by_step
@@ -339,6 +347,7 @@ def iterate_module(
     optimizer: Make | None = None,
     augment: Augment | None = None,
     by_step: bool = False,
+    processes: Processes | None = None,
 ) -> Steps[Trained]:
     """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time, in pauses; to what is
     trained, and its last iterate.
@@ -350,15 +359,18 @@ def iterate_module(
     other output. The module that was given is not changed.
     """
     given = run, model, loss, data, microbatch, optimizer, augment
-    prepared = prepare(*given)
-    if checkpoint is not None:
-        arrays = [leaf.cpu().numpy() for leaf in tree_leaves(prepared.records)]
-        exactly = "" if executed_as is None else ", exact sums"
-        known = prepared.identity + exactly
-        key = checkpoint.begin(run, arrays, key, known, prepared.initial)
-        if not np.array_equal(checkpoint.initial, prepared.initial):
-            prepared = prepare(*given, checkpoint.initial)
-    key = fresh_key() if key is None else key
+    prepared, processes = prepare(*given), processes or Processes()
+
+    def records() -> Iterator[np.ndarray]:
+        return (leaf.cpu().numpy() for leaf in tree_leaves(prepared.records))
+
+    exactly = "" if executed_as is None else ", exact sums"
+    key, checkpoint, initial = begin_together(
+        processes, run, records, key, checkpoint, prepared, exactly
+    )
+    if not np.array_equal(initial, prepared.initial):
+        prepared = prepare(*given, initial)
+    prepared = replace(prepared, processes=processes)
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     steps = prepared.iterate(key, progress, checkpoint, draws, by_step=by_step)
     parameters = prepared.summed.parameters
@@ -391,6 +403,7 @@ def iterate_in_pieces(
     optimizer: Make | None = None,
     augment: Augment | None = None,
     by_step: bool = False,
+    processes: Processes | None = None,
 ) -> Steps[Trained]:
     """As ``iterate_module``, on a source's records; ``folder``: for scratch files (see
     ``Scratch``).
@@ -399,14 +412,14 @@ def iterate_in_pieces(
     key.
     """
     given = run, model, loss, source, microbatch, optimizer, augment
-    prepared = prepare(*given)
-    if checkpoint is not None:
-        key = checkpoint.begin(run, source.fingerprint(), key, prepared.identity, prepared.initial)
-        if not np.array_equal(checkpoint.initial, prepared.initial):
-            prepared = prepare(*given, checkpoint.initial)
-    summed = prepared.summed
+    prepared, processes = prepare(*given), processes or Processes()
+    key, checkpoint, initial = begin_together(
+        processes, run, source.fingerprint, key, checkpoint, prepared
+    )
+    if not np.array_equal(initial, prepared.initial):
+        prepared = prepare(*given, initial)
+    prepared, summed = replace(prepared, processes=processes), prepared.summed
     device, constants = summed.parameters.device, summed.parameters.copy_constants(summed.dtype)
-    key = fresh_key() if key is None else key
     order, again = host_stream(key, ORDER), prepared.again_and_again
 
     def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:
@@ -422,6 +435,7 @@ def iterate_in_pieces(
                 partial(checked_stream, run),
                 order,
                 folder,
+                part=(processes.rank, processes.count),
             )
         ) as passes,
     ):

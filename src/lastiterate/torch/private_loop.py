@@ -14,6 +14,7 @@ from lastiterate.release.training import TrainingOptions, begin_steps, check_opt
 from lastiterate.run.run import Run
 from lastiterate.torch.module_training import unwrap, unwrap_names
 from lastiterate.torch.parameters import Grouped, Parameters
+from lastiterate.torch.processes import unwrap_replicas
 from lastiterate.torch.released import FittedModule
 
 
@@ -98,7 +99,7 @@ def make_private(
         more="iterate over the loop for the others"
         + (EVERY if isinstance(run, Run) and run.release == "all" else ""),
     )
-    return PrivateLoop(module, steps)
+    return PrivateLoop(unwrap_replicas(module), steps)
 
 
 EVERY = (

@@ -50,6 +50,8 @@ from lastiterate.torch.module_training import (
 )
 from lastiterate.torch.onnx_export import write_onnx
 from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.processes import check_public
+from lastiterate.torch.processes import join_processes as join_processes
 from lastiterate.torch.randomness import drops
 from lastiterate.torch.records import (
     inputs_of,
@@ -430,7 +432,7 @@ def check(order: TrainingRequest) -> TrainingRequest:
     if order.exact:
         RecordGrid.of(run)
     order = replace(order, loss=loss_of(order.loss))
-    check_fits(
+    rule, tried = check_fits(
         run,
         order.model,
         order.loss,
@@ -440,6 +442,7 @@ def check(order: TrainingRequest) -> TrainingRequest:
         optimizer=order.optimizer,
         augment=order.augment,
     )
+    check_public(order, rule, tried)
     if order.by_step:
         order = replace(order, model=copy_model(order.model))
     unread = isinstance(data, torch.utils.data.Dataset)
@@ -470,6 +473,7 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         "optimizer": order.optimizer,
         "augment": order.augment,
         "by_step": order.by_step,
+        "processes": order.processes,
     }
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     parameters = Parameters.of(order.model)
@@ -487,7 +491,8 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         how["executed_as"] = exactly if order.exact else None
         steps = iterate_module(run, order.model, order.loss, data, key, **how)
     state = yield from map_steps(lambda trained: name_tensors(trained[1]), steps)
-    kept = order.charging.checkpoint
+    order.processes.check_same(processes=digest(state))
+    kept = order.processes.kept
     first = None if kept is None else name_tensors(kept.initial)
     released = _with_parameters(module, state) if run.release == "last" else None
     return FittedModule(

@@ -120,21 +120,26 @@ def iterate_streamed(
 
 
 def shares(passes: Passes, first: int) -> Iterator[Share]:
-    """The batches of all steps from ``first`` on, about ``AT_ONCE`` bytes of records at a time."""
-    run, step = passes.run, first
+    """The batches of all steps from ``first`` on, about ``AT_ONCE`` bytes of records at a time; of
+    several processes each has its own records, or its positions of every piece."""
+    run, step, (part, parts) = passes.run, first, passes.part
     most = max(1, AT_ONCE // max(1, passes.form.size))
     with closing(passes.from_pass(first // run.blocks)) as every:
         for one in every:
-            cursor = Cursor(one.pieces(int(one.sizes[: step % run.blocks].sum())))
+            sizes = one.sizes if one.counts is None else one.counts[part]
+            cursor = Cursor(one.pieces(int(sizes[: step % run.blocks].sum())))
             until = min(run.steps, (step // run.blocks + 1) * run.blocks)
             for k in range(step, until):
-                left = int(one.sizes[k % run.blocks])
+                left = int(sizes[k % run.blocks])
                 if left == 0:
                     yield True, None
                 while left > 0:
                     many = min(most, left)
                     left -= many
-                    yield left == 0, join_pieces(list(cursor.take(many)))
+                    piece = join_pieces(list(cursor.take(many)))
+                    if one.counts is None:
+                        piece = tuple(array[part::parts] for array in piece)
+                    yield left == 0, piece
             if until % run.blocks == 0:
                 cursor.finish()
             step = until
