@@ -332,7 +332,7 @@ def check(subject: ReportSource) -> Markup:
                     "tr",
                     [
                         tag("th", name, scope="col")
-                        for name in ("number", "certificate", "this page", "")
+                        for name in ("number", "certificate", "this page", "outcome")
                     ],
                 ),
             ),
