@@ -7,7 +7,7 @@ PIP = $(BIN)/python -m pip install --quiet --no-compile
 # kept even where the caller's settings say otherwise: every process of the tests would compile what it imports again
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-exhaustive test-lowest test-pinned lint docs release audit install
+.PHONY: demo test test-exhaustive test-lowest test-pinned lint docs docs-version release audit install
 
 demo: $(VENV)/installed
 	$(BIN)/lastiterate train digits --epsilon 1
@@ -48,9 +48,16 @@ release: $(VENV)-release/installed
 audit: $(VENV)-release/installed
 	$(VENV)-release/bin/pip-audit --disable-pip --no-deps -r constraints.txt
 
+# site/ is read from any host, and from files: site/index.html
 docs: $(VENV)/installed
 	$(PIP) -e '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# the same as a folder of the branch gh-pages, which has all versions: make docs-version VERSION=1.2.3
+docs-version: $(VENV)/installed
+	$(PIP) -e '.[docs]'
+	$(BIN)/mike deploy --update-aliases --alias-type redirect --title $(VERSION) $(basename $(VERSION)) latest
+	$(BIN)/mike set-default latest
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "lastiterate needs Python 3.11 or newer"'

@@ -201,12 +201,12 @@ def picture() -> str:
         for batch, y in left.items()
     ]
     words += [
-        f'<a href="../table/{name}/"><text x="{RIGHT + 8}" '
+        f'<a href="table/{name}.html"><text x="{RIGHT + 8}" '
         f'y="{y + 4:.0f}">{escape(name)}</text></a>'
         for name, y in right.items()
     ]
     return (
-        f'<svg class="theorem-map" viewBox="0 0 {WIDE} {high}" role="img" '
+        f'<svg class="theorem-map" viewBox="0 0 {WIDE} {high}" role="group" '
         'aria-label="Batches and the theorems that certify them">'
         f"{''.join(lines)}{''.join(words)}</svg>"
     )

@@ -4,8 +4,8 @@
     python tools/release.py 1.2.3 --rehearse   every step, and all that is missing
     python tools/release.py --list        the steps
 
-It builds into dist/VERSION: wheel, source archive, bill of materials, SHA256SUMS. It uploads
-nothing. docs/reference/releasing.md says what a maintainer does before and after.
+It builds into dist/VERSION: wheel, source archive, bill of materials, documentation, SHA256SUMS. It
+uploads nothing. docs/reference/releasing.md says what a maintainer does before and after.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ LICENCES = (
     *("hpnd", "unlicense", "cc0", "blue oak", "0bsd"),
 )
 """Words of licences that let anybody use a requirement, also in closed programs."""
+SITES = ("gh-pages", "origin/gh-pages")
+"""Branches with a folder for every version of the documentation, as mike writes them."""
 OWNERS = {"opt_einsum": "dgasmith/opt_einsum on GitHub; JAX requires it"}
 """Owners of requirements whose metadata name no page."""
 LICENCE_OF_EVERY_REQUIREMENT = """
@@ -375,6 +377,31 @@ def refuse_bill(bill: Mapping[str, object], version: str) -> None:
             raise Refusal(f"{part['name']} must have a version in the bill of materials, got none")
 
 
+def check_documentation(release: Release) -> str:
+    """The site has this version, made of this commit; its copy for reading offline is added."""
+    ways = [
+        ref
+        for ref in SITES
+        if ref in release.git("branch", "--all", "--format=%(refname:short)").split()
+    ]
+    remedy = f"make docs-version VERSION={release.version}"
+    if not ways:
+        raise Refusal(f"the branch {SITES[0]} must have the site, got no such branch; {remedy}")
+    folder = release.version.rpartition(".")[0]
+    versions = json.loads(release.git("show", f"{ways[0]}:versions.json"))
+    title = {each["version"]: each["title"] for each in versions}.get(folder)
+    if title != release.version:
+        raise Refusal(f"{ways[0]} must have {release.version} in {folder}, got {title}; {remedy}")
+    said = release.git("log", "-1", "--format=%s", ways[0], "--", folder)
+    made = re.match(r"Deployed ([0-9a-f]+) to ", said)
+    head = release.git("rev-parse", "HEAD")
+    if made is None or not head.startswith(made[1]):
+        raise Refusal(f"{folder} must be made of this commit {head[:7]}, got {said!r}; {remedy}")
+    file = release.out / f"documentation-{release.version}.zip"
+    release.git("archive", "--prefix=lastiterate-", f"--output={file}", ways[0], folder)
+    return f"{file.name}, {file.stat().st_size / 1e6:.1f} MB"
+
+
 def write_hashes(release: Release) -> str:
     """SHA256SUMS has the hash of every file."""
     files = sorted(path for path in release.out.iterdir() if path.name != "SHA256SUMS")
@@ -402,6 +429,7 @@ STEPS: dict[str, Callable[[Release], str]] = {
     "installation": check_installation,
     "licences": check_licences,
     "bill of materials": check_bill,
+    "documentation": check_documentation,
     "hashes": write_hashes,
 }
 """Every step by its name, in order."""

@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,30 @@ def test_a_bill_that_does_not_list_the_wheel_is_refused():
     ):
         with pytest.raises(release.Refusal, match=said):
             release.refuse_bill(bill, "1.2.3")
+
+
+def test_documentation_of_another_version_or_commit_is_refused(ready):
+    """The branch has what mike writes: a list of versions, and a commit for every folder."""
+    remedy = "make docs-version VERSION=1.2.3"
+    assert f"must have the site, got no such branch; {remedy}" in refused("documentation", ready)
+    main, head = ready.git("branch", "--show-current"), ready.git("rev-parse", "--short", "HEAD")
+
+    def deploy(title, at):
+        git(ready.root, "checkout", "--quiet", "-B", "gh-pages")
+        write(ready.root, "1.2/index.html", f"<p>{title} {at}</p>")
+        write(ready.root, "versions.json", f'[{{"version": "1.2", "title": "{title}"}}]')
+        commit(ready.root, f"Deployed {at} to 1.2 with MkDocs 1.6 and mike 2.2")
+        git(ready.root, "checkout", "--quiet", main)
+
+    deploy("1.2.2", head)
+    assert f"must have 1.2.3 in 1.2, got 1.2.2; {remedy}" in refused("documentation", ready)
+    deploy("1.2.3", "0123456")
+    assert f"made of this commit {head}, got 'Deployed 0123456" in refused("documentation", ready)
+    deploy("1.2.3", head)
+    ready.out.mkdir(parents=True)
+    assert "documentation-1.2.3.zip" in release.STEPS["documentation"](ready)
+    with zipfile.ZipFile(ready.out / "documentation-1.2.3.zip") as copy:
+        assert "lastiterate-1.2/index.html" in copy.namelist()
 
 
 def test_hashes_are_those_of_the_files(ready):
