@@ -24,10 +24,11 @@ QUESTIONS = (
     (r"Which column is predicted\?", "bought"),
     (r"bought: every class", "no, yes"),
     (r"Where do these facts come from\?", "the form that customers fill in"),
-    (r"(age|income): number, category or ignore\?", "number"),
+    (r"(age|income): number, count,", "number"),
     (r"age: its public range", "18..100"),
     (r"income: its public range", "0..200000"),
-    (r"town: number, category or ignore\?", "category"),
+    (r"are a few values far larger than most|may it be missing", "no"),
+    (r"town: number, count,", "category"),
     (r"town: every category", "Bonn, Ulm, Kiel"),
 )
 """What the wizard asks, and what is typed."""
