@@ -32,6 +32,7 @@ NOT_RUN = {
     "make test": "is what runs this",
     "make lint": "CI runs it",
     "pip ": "installations are what CI does first",
+    "torchrun ": "tests/torch_modules/test_job.py starts the file of that page with it",
 }
 """Beginnings of commands that are not executed here, and why not."""
 REDUCED = {

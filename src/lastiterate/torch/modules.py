@@ -262,9 +262,11 @@ def check_whole(module: torch.nn.Module) -> None:
         if any(home.startswith(DISTRIBUTED) and not home.startswith(WITHIN) for home in homes):
             raise InputError(
                 "model",
-                "must lie whole on one device, and torch.distributed has spread this one",
+                "must lie whole on one device, because a record's gradient is clipped by its norm "
+                "over all parameters, and torch.distributed has spread this one",
                 type(part).__name__,
-                "train it before it is spread",
+                "give the module before it is spread: under torchrun every process has a copy of it, "
+                "and sums a part of each batch",
             )
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_traceable_wrapper_subclass(tensor):
