@@ -56,7 +56,8 @@ docs: $(VENV)/installed
 # the same as a folder of the branch gh-pages, which has all versions: make docs-version VERSION=1.2.3
 docs-version: $(VENV)/installed
 	$(PIP) -e '.[docs]'
-	$(BIN)/mike deploy --update-aliases --alias-type redirect --title $(VERSION) $(basename $(VERSION)) latest
+	PATH="$(abspath $(BIN)):$$PATH" mike deploy --update-aliases --alias-type redirect --title $(VERSION) \
+	  $(basename $(VERSION)) latest
 	$(BIN)/mike set-default latest
 
 $(VENV)/installed: pyproject.toml constraints.txt
