@@ -65,6 +65,15 @@ class Finding(NamedTuple):
     first: str
 
 
+def list_violations(page: Page, name: str, view: View, axe: Axe) -> Iterator[Finding]:
+    """Ask axe about the page as it is."""
+    found: dict[str, Any] = axe.run(page).response
+    for each in found["violations"]:
+        nodes = each["nodes"]
+        said = " / ".join(nodes[0].get("failureSummary", "").split("\n")[1:2])
+        yield Finding(name, view.name, each["id"], len(nodes), f"{nodes[0]['target']} {said}")
+
+
 def look(page: Page, name: str, address: str, view: View, axe: Axe) -> Iterator[Finding]:
     """Open a page and look at it in one view."""
     page.emulate_media(media=view.media, color_scheme=view.scheme)  # pyright: ignore
@@ -72,22 +81,20 @@ def look(page: Page, name: str, address: str, view: View, axe: Axe) -> Iterator[
     page.goto(address)
     if name == EXPLORER:
         page.wait_for_selector("#curves svg", timeout=120_000)
-    found: dict[str, Any] = axe.run(page).response
-    for each in found["violations"]:
-        nodes = each["nodes"]
-        said = " / ".join(nodes[0].get("failureSummary", "").split("\n")[1:2])
-        yield Finding(name, view.name, each["id"], len(nodes), f"{nodes[0]['target']} {said}")
+    yield from list_violations(page, name, view, axe)
     wide = page.evaluate("document.documentElement.scrollWidth")
     if view.media == "screen" and wide > view.width:
         yield Finding(name, view.name, "scrolls-to-the-side", 1, f"{wide} pixels")
 
 
-def check_search(page: Page, name: str) -> Iterator[Finding]:
-    """Type into the search of the open page, and follow its first result."""
+def check_search(page: Page, name: str, axe: Axe) -> Iterator[Finding]:
+    """Type into the search of the open page, look at its results, and follow the first."""
     try:
-        page.fill("input.md-search__input", QUERY, timeout=20_000)
+        page.click("input.md-search__input", timeout=20_000)
+        page.keyboard.type(QUERY)
         first = page.wait_for_selector(".md-search-result__link", timeout=20_000)
         leads = first and first.get_attribute("href")
+        yield from list_violations(page, name, SCREENS[0], axe)
         page.press("input.md-search__input", "Enter")
         page.wait_for_url(f"**/{str(leads).split('/')[-1]}", timeout=20_000)
     except Exception as error:  # whatever the browser says, it is the finding
@@ -172,9 +179,10 @@ def check(site: Path, names: Sequence[str], own: bool) -> list[Finding]:
         for name in names:
             show(name, (site / name).resolve().as_uri())
         if names:
-            page.set_viewport_size({"width": 1280, "height": 900})
+            page.emulate_media(media="screen", color_scheme="light")
+            page.set_viewport_size({"width": SCREENS[0].width, "height": 900})
             page.goto((site / names[0]).resolve().as_uri())
-            note(check_search(page, names[0]))
+            note(check_search(page, names[0], axe))
         if own:
             folder = Path(place)
             for path in make_reports(folder):

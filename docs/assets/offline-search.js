@@ -5,18 +5,16 @@ if (location.protocol === "file:") {
       super();
       const frame = document.createElement("iframe");
       frame.hidden = true;
+      frame.srcdoc = `<script src="${new URL(address, document.baseURI).href}"></script>`;
+      this.ready = new Promise((resolve) => frame.addEventListener("load", () => {
+        const inside = frame.contentWindow;
+        inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+        resolve(inside);
+      }));
       document.documentElement.append(frame);
-      this.inside = frame.contentWindow;
-      this.inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      this.ready = new Promise((resolve) => {
-        const script = frame.contentDocument.createElement("script");
-        script.src = new URL(address, document.baseURI).href;
-        script.addEventListener("load", resolve);
-        frame.contentDocument.head.append(script);
-      });
     }
     postMessage(data) {
-      this.ready.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })));
+      this.ready.then((inside) => inside.dispatchEvent(new inside.MessageEvent("message", { data })));
     }
   };
 }
