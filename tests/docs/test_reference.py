@@ -224,7 +224,7 @@ def test_code_names_in_the_glossary_exist():
 
 def test_the_navigation_has_every_page_once_and_nothing_else():
     pages = re.findall(
-        r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+        r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert sorted(pages) == sorted(
         str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
