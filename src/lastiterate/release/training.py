@@ -322,6 +322,10 @@ def train(
     -----
     **Guarantee:** the certificate is about the executed run, and about this release only.
 
+    Under ``torchrun`` every process makes the same call with a module, and they train it together:
+    noise is added once, the first process alone has ``ledger``, ``checkpoint`` and ``out``, and all
+    return the model.
+
     Examples
     --------
     >>> import numpy as np
