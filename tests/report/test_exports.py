@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli
 from lastiterate.accounting import document
-from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.certificate_subject import RECORD, format_rounded_up
 from lastiterate.accounting.document import entry
 from lastiterate.data.schema import Schema
 from lastiterate.ledger.quote import Quote
@@ -556,6 +556,23 @@ def test_a_hub_folder_verifies_and_shows_its_card(folder, tmp_path):
     assert ModelCard.load(where / "README.md").data.library_name == "lastiterate"
     (where / "README.md").write_text("epsilon 0.1")
     assert "README.md is not the file" in li.verify(where).problems[0]
+
+
+@pytest.mark.parametrize(
+    "unit, caveats, level",
+    [
+        ({"rows": 1, "words": "one record: a row"}, [], "record-level"),
+        ({"rows": 3, "words": "one unit with at most 3 rows"}, [], "user-level"),
+        ({"rows": 1, "words": "one author with at most 1 row", "name": "author"}, [], "user-level"),
+        ({"rows": 1, "words": "one record"}, [RECORD.format(4)], "user-level"),
+    ],
+)
+def test_the_registry_says_whether_records_or_persons_are_protected(folder, unit, caveats, level):
+    subject = read(folder)
+    stated = subject.body["stated"] | {"unit": unit}
+    body = subject.body | {"stated": stated, "caveats": caveats}
+    found = yaml.safe_load(exports.registry(replace(subject, body=body))["deployment.yaml"])
+    assert found["deployment"]["privacy_loss"]["privacy_unit"] == level
 
 
 def test_a_releaser_s_unit_stands_beside_the_derived_one(folder, tmp_path):

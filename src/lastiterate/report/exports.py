@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from lastiterate.accounting.certificate_subject import format_rounded_up
+from lastiterate.accounting.certificate_subject import format_rounded_up, name_record_unit
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.features.map_registry import describe_maps, maps_from
@@ -45,6 +45,7 @@ from lastiterate.report.page_parts import (
     describe_audit_gaps,
     describe_neighbours,
     describe_releases_together,
+    is_record,
     odds,
     percent,
 )
@@ -289,8 +290,9 @@ def _flavour(subject: ReportSource) -> dict[str, str]:
 def _loss(subject: ReportSource) -> dict[str, Any]:
     """How much, for whom."""
     body, unit = subject.body, subject.body["stated"]["unit"]
+    by_record = is_record(unit) and not name_record_unit(body["caveats"])
     return {
-        "privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
+        "privacy_unit": "record-level" if by_record else "user-level",
         "privacy_unit_description": "; ".join(
             dict.fromkeys((unit["words"], read_statement_entry(subject, "unit", unit["words"])))
         ),
