@@ -97,7 +97,7 @@ def test_it_is_short():
     # 2,037 for the bounds, the unit, the schemas and the words on what is not compared
     assert sum(lines.values()) - lines["exports.py"] <= 2037
     # and what reads releases in files of other programs, with protobuf's, zip's and pickle's forms
-    assert lines["exports.py"] <= 108
+    assert lines["exports.py"] <= 112
     assert sum(lines[name] for name in AUTOMATIC) <= 1200
 
 

@@ -247,7 +247,9 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     (tmp_path / "m" / SIGNATURE).unlink()
     (tmp_path / "n" / "report.html").unlink(missing_ok=True)
     none = CliRunner().invoke(app, ["verify", str(tmp_path / "n"), "--ledger", str(tmp_path / "l")])
-    assert none.exit_code == 2 and "there is no report.html" in " ".join(none.output.split())
+    said = " ".join(none.output.split())
+    assert none.exit_code == 2 and "there is no report.html" in said
+    assert "write the page, lastiterate report" in said
     import sqlite3
 
     with sqlite3.connect(tmp_path / "l") as other:

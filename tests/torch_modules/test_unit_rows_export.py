@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
+from lastiterate_check.__main__ import check_path
+from lastiterate_check.check import HOLDS
+from lastiterate_check.run import BadInput
 from safetensors.torch import load_file
 
 import lastiterate as li
@@ -71,7 +74,14 @@ def test_exported_weights_are_those_of_the_plain_module(tmp_path):
         whole.load_state_dict(whole.state_dict())
         inner = whole.module if isinstance(whole, PerUnit) else whole[0].module
         assert torch.equal(inner.map.weight, plain.map.weight)
-    assert li.verify(file).holds and li.verify(tmp_path / "hub").holds
+    for written in (file, tmp_path / "hub", tmp_path / "model"):
+        assert li.verify(written).holds
+        assert check_path(written, None).verdict == HOLDS, "the independent checker agrees"
+    named = b"one record, by a caveat one unit with at most 3 rows"
+    assert named in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(named, named.replace(b"3", b"2")))
+    with pytest.raises(BadInput, match="metadata: unit is not what the certificate says"):
+        check_path(file, None)
 
 
 def test_a_folder_of_units_loads_into_the_module_on_rows(tmp_path):
@@ -117,7 +127,13 @@ def test_loops_and_single_steps_name_parameters_alike(tmp_path):
     assert sorted(first) == ["map.bias", "map.weight"]
     for _ in loop:
         pass
+    last = loop.parameters()
     model = loop.release()
+    assert torch.equal(net.module.map.bias, model.module_at(RUN.steps, like=Net()).map.bias)
+    assert torch.equal(net.module.map.bias, last["map.bias"])
+    assert not torch.equal(net.module.map.bias, Net().map.bias)
+    with pytest.raises(InputError, match=r"must be 'last' for the state of one.*module_at\(step"):
+        model.state_dict()
     for like in (Net(), PerUnit(Net())):
         held = dict(model.module_at(1, like=like).named_parameters())
         assert any(torch.equal(part, first["map.bias"]) for part in held.values())

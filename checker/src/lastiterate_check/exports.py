@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import pickletools
+import re
 import struct
 import tempfile
 import zipfile
@@ -105,6 +106,8 @@ def read_joblib(data: bytes) -> Carried:
     return once("pickle", found), {}, f"what the pickle executes: {AGAIN}, before you load it"
 
 
+UNIT = r"(?m)^a record of this run is (one unit with at most [1-9]\d{0,6} rows): epsilon is for all"
+
 READERS: dict[str, Callable[[bytes], Carried]] = {
     ".onnx": read_onnx,
     ".safetensors": read_safetensors,
@@ -136,6 +139,8 @@ def read_release(path: Path) -> tuple[Body, list[str]]:
         raise BadInput("certificate: names no weights and no model, which the file carries")
     name = (stored.get("stated") or {}).get("unit", {}).get("name", "")
     unit = unit_of(stored, name)[2].removesuffix(", as the loss takes it")
+    if caveat := re.search(UNIT, "\n".join(stored.get("caveats") or [])):
+        unit += f", by a caveat {caveat[1]}"
     right = {name: json.dumps(stored.get(name)) for name in ("epsilon", "delta")}
     right |= {"adjacency": stored.get("adjacency"), "unit": unit}
     for name, text in right.items():

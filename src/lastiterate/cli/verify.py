@@ -198,7 +198,9 @@ def _compare_page(
                     name,
                     f"is compared with the page of a folder, and there is no {PAGE}",
                     str(given),
-                    "leave it out",
+                    f"write the page, lastiterate report {path} --{name} {given}, or leave it out"
+                    if path.is_dir()
+                    else "leave it out",
                 )
         return None
     return is_page_of(path, checked, ledger=ledger, audit=audit) if checked.holds else None

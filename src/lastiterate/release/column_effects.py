@@ -43,7 +43,8 @@ class Effect:
 
     ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds
     of the second class, units of half the target's range, or of several classes the score of
-    ``answer`` against the mean of all). ``band``: two standard deviations of the noise in it.
+    ``answer`` against the mean of all). ``band``: two standard deviations of the noise in it, as
+    large as it is where no record has the value.
     ``missing``: both where the column's value is missing and has an indicator. ``origin``: of a
     number on a logarithmic scale, what its distances are counted from. ``unit``: of ``places``.
     """
@@ -164,16 +165,16 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _noise(model: FittedLinear) -> float:
-    """Standard deviation of the noise in a weight, at most: without curvature, or the weights' own
-    root mean square, which holds signal as well."""
+    """Standard deviation of the noise in a weight, at most: that of a weight that no record pulls
+    back, such as a category's that no record has.
+
+    Averages and steps that follow their own gradients have no such bound here: theirs is the
+    weights' own root mean square, which holds signal as well.
+    """
     weights, run = model.released.weights[:, :-1], model.run
-    whole = math.sqrt(float((weights**2).mean()))
     if not run.method.noisy_steps or run.method.averaged or not run.rule.linear:
-        return whole
-    return min(
-        whole,
-        math.sqrt(float(filter_response(_resolve_run(model), np.zeros(1), run.loss.ridge)[1][0])),
-    )
+        return math.sqrt(float((weights**2).mean()))
+    return math.sqrt(float(filter_response(_resolve_run(model), np.zeros(1), run.loss.ridge)[1][0]))
 
 
 def _resolve_run(model: FittedLinear) -> Run:

@@ -94,7 +94,8 @@ class FittedLinear(SelfContainedModel):
         report draws it.
 
         An effect has the ``column``, the ``places`` in its range (with ``labels`` for categories),
-        the ``change`` of the score at each, and in ``band`` two standard deviations of the noise.
+        the ``change`` of the score at each, and in ``band`` two standard deviations of the noise,
+        as large as it is for a value that no record has.
         There are none of text, of arrays, and without a schema.
         """
         found = import_module("lastiterate.release.column_effects").column_effects(self)

@@ -42,8 +42,9 @@ def effects(subject: ReportSource) -> Markup | str:
             "How the score changes with each column, the largest change first. It is against the "
             "mean of the column that the run released with noise. Where it released none, a number "
             "is against the middle of its public range. The band is two standard deviations of the "
-            "run's own noise: what stays within it around 0 may be noise. Nothing here looks at a "
-            "record, so that it costs no privacy; it shows associations, not causes." + several,
+            "run's own noise, as large as it is for a value that no record has: what stays within it "
+            "around 0 may be noise. Nothing here looks at a record, so that it costs no privacy; it "
+            "shows associations, not causes." + several,
         )
     ]
     for place, effect in enumerate(ranked[:MOST]):
@@ -93,7 +94,8 @@ def effects_as_markdown(subject: ReportSource) -> list[str]:
         "",
         "How the score changes with each column, against the mean of the column that the run "
         "released with noise, else the middle of its public range; where it is lowest and highest; "
-        "two standard deviations of the run's own noise, at most. "
+        "two standard deviations of the run's own noise, as large as it is for a value that no "
+        "record has. "
         "Computed from the released weights alone; associations, not causes.",
         "",
         "| column | change | lowest | highest | noise |",

@@ -194,7 +194,7 @@ class PrivateLoop:
     def release(self) -> FittedModule:
         """Return the released model, once, after the last step; the module gets its parameters.
 
-        With ``release="all"`` the module stays as it is.
+        With ``release="all"`` the module gets those after the last step.
 
         Returns
         -------
@@ -208,10 +208,10 @@ class PrivateLoop:
         """
         trained = self._find_trained()
         model: FittedModule = self._steps.release()
-        if model.run.release == "last":
-            with torch.no_grad():
-                for name, tensor in model.state.items():
-                    trained[name].copy_(tensor)
+        every = model.run.release == "all"
+        with torch.no_grad():
+            for name, tensor in model.state.items():
+                trained[name].copy_(tensor[-1] if every else tensor)
         return model
 
     def _find_trained(self) -> Mapping[str, torch.Tensor]:

@@ -310,6 +310,14 @@ class FittedModule(ReleasedModel):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the state for ``module.load_state_dict``; without a module, trained parameters."""
+        if self.run.release == "all":
+            raise InputError(
+                "release",
+                "must be 'last' for the state of one module",
+                "all",
+                "ask the module of one step, model.module_at(step, like=module).state_dict(), or "
+                "read model.state, which has every step's",
+            )
         if self.module is None:
             return dict(self.state)
         held = unwrap(self.module).state_dict()
