@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from entropy import SEED, NamedEntropy
 from tiers import EXHAUSTIVE
 
 gc.set_threshold(
@@ -51,6 +52,39 @@ LIMIT = {"bytes": RESIDENT}
 FEW_PAIRS = 2**12
 """Normals of a small model are drawn this many pairs at once, an eighth of what users have: a fit
 in a test seldom needs a hundred. The bits are the same (tests/engine/test_noise_ahead.py)."""
+
+
+ENTROPY = NamedEntropy()
+os.urandom = ENTROPY
+
+
+def pytest_configure():
+    """Hypothesis draws the same examples on every machine, as tests draw the same keys."""
+    if SEED == "0":
+        from hypothesis import settings
+
+        settings.register_profile("same", derandomize=True)
+        settings.load_profile("same")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Every test draws the keys of its own name."""
+    ENTROPY.start(None if item.get_closest_marker("system_entropy") else item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """What several tests share draws the keys of the fixture, whichever test is first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    case = getattr(request, "param_index", 0)
+    with ENTROPY.within(f"{fixturedef.baseid}::{fixturedef.argname}[{case}]"):
+        return (yield)
+
+
+def pytest_sessionfinish():
+    ENTROPY.start(None)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -434,6 +434,7 @@ def test_private_mean_and_prediction_use_the_same_rows():
     assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)
 
 
+@pytest.mark.system_entropy
 def test_keys():
     one, two = (fresh_key() for _ in range(2))
     assert one.size * 32 == 128 and (one != two).any()

@@ -45,6 +45,7 @@ from lastiterate.engine.step_iterator import run_to_end
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 
+pytestmark = pytest.mark.system_entropy
 N, D = 13, 3
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.arange(N) % 2
