@@ -197,10 +197,10 @@ def test_the_batching_trains_is_certified_and_marked(example, tmp_path):
             batching=example().Strided(10),
             loss=li.Logistic(ridge=0.1),
         )
-        model = li.train(run, (x, y), epsilon=1.0, delta=1e-4)
+        model = li.train(run, (x, y), epsilon=4.0, delta=1e-4)
         assert (model.predict(x) == y).mean() > 0.5
         assert model.certificate.best(1e-4).theorem.origin == ""
-        assert model.certificate.epsilon(1e-4) <= 1
+        assert model.certificate.epsilon(1e-4) <= 4
         folder = model.save(tmp_path / "model")
         assert li.verify(folder).plugins == (f"batching strided: {BY}",)
     stored = json.loads((folder / "certificate.json").read_text())
