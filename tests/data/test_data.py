@@ -28,7 +28,9 @@ from lastiterate.data import (
 )
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError
+from lastiterate.release.data_file import schema_for
 from lastiterate.release.units import Units
+from support import call
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
 TOML = """
@@ -298,6 +300,53 @@ def test_another_target(files):
     for name in ("note", "years"):
         with pytest.raises(InputError, match="target must be a column that"):
             schema.with_target(name)
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"scale": "log"}, r"scale = \"log\" in \[columns.paid\].*TransformedTargetRegressor"),
+        ({"kind": "count"}, r"write scale = \"linear\" there.*log_paid"),
+        ({"outside": "refuse"}, r"training clips targets to the range.*outside = \"clip\""),
+        ({"missing": 5}, ""),
+        ({"kind": "count", "scale": "linear"}, ""),
+    ],
+)
+def test_a_target_refuses_what_its_column_says_in_vain(tmp_path, entries, said):
+    """Training takes targets as they are, clipped; none of these entries would change anything."""
+    column = {"kind": "number", "low": 1, "high": 100} | entries
+    if column["kind"] == "count":
+        del column["low"]
+    columns = {"age": {"kind": "number", "low": 0, "high": 100}, "paid": column}
+    schema = Schema.from_dict({"target": "y", "classes": ["a", "b"], "columns": columns})
+    if not said:
+        assert schema.with_target("paid").regression
+        return
+    with pytest.raises(InputError, match=f"target 'paid' cannot .*{said}"):
+        schema.with_target("paid")
+    (tmp_path / "t.csv").write_text("age,paid,y\n30,10,a\n")
+    lines = [
+        'target = "y"',
+        'classes = ["a", "b"]',
+        *(
+            line
+            for name, entry in columns.items()
+            for line in (
+                f"[columns.{name}]",
+                *(f"{key} = {json.dumps(value)}" for key, value in entry.items()),
+            )
+        ),
+    ]
+    (tmp_path / "t.toml").write_text("\n".join(lines))
+    for command, *more in (
+        ["check"],
+        ["train", "--epsilon", 1, "--out", tmp_path / "m"],
+    ):
+        found = call(command, tmp_path / "t.csv", "--target", "paid", *more)
+        assert found[0] == 2 and "'paid' cannot" in " ".join((found[2]).split())
+        assert not (tmp_path / "m").exists()
+    labels = schema_for(str(tmp_path / "t.csv"), None, target="paid", classes="1,2", model=None)
+    assert labels is not None and labels.classes == ("1", "2"), "labels have no scale"
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])

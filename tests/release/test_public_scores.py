@@ -15,6 +15,7 @@ from lastiterate.data import Ignore, Numeric, Schema, load_bundled, split
 from lastiterate.data.columns import Category, Date, Words
 from lastiterate.data.encoding import encode_public
 from lastiterate.errors import InputError
+from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.release import data_file
 from lastiterate.release.file_training import PublicScores, fit_file
 from lastiterate.release.prediction import prediction_rows
@@ -224,6 +225,38 @@ def test_rare_classes_are_warned_of_until_a_public_test_measures_them(tmp_path, 
     assert (helps in card) == ({"class_weight", "threshold"}.isdisjoint(more))
     card = shown(fit_file(replace(order, test=path)), capsys)
     assert "may never be predicted" not in card and "test ranking AUROC" in card
+
+
+def test_other_rows_are_planned_for_what_the_chosen_ones_were(tmp_path, monkeypatch):
+    """Weights of classes, persons, the remaining budget: another width is all that differs."""
+    from lastiterate.ledger import Ledger
+    from lastiterate.ledger.filters import GaussianFilter
+    from lastiterate.release import linear_plans
+    from lastiterate.release.ledger_charge import Charging
+
+    path, asked = write(tmp_path / "a.csv", 25), []
+    consider = linear_plans._consider
+    monkeypatch.setattr(
+        linear_plans, "_consider", lambda *given: asked.append(given) or consider(*given)
+    )
+    ledger = Ledger(tmp_path / "b.db")
+    ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(3.0, 1e-4))
+    order = TrainingRequest(
+        data=path,
+        schema=SCHEMA,
+        budget=Budget(1.0, 1e-5),
+        class_weight={"no": 1.0, "yes": 15.0},
+        charging=Charging(ledger=ledger, dataset="a"),
+    )
+    result = fit_file(order)
+    said = result.weigh_features()
+    (chosen, *same), (other, *also) = asked
+    assert same == also and same[-1] is not None, "budget, streaming and what the ledger left"
+    assert chosen.class_weights == (1 / 15, 1.0)
+    assert other == replace(chosen, features=other.features, row_norm=other.row_norm) != chosen
+    rival = consider(other, *also).best
+    scores = predict_scores(rival.certificate.run, rival.risk)
+    assert scores is not None and f"and {scores.log_loss:.2g} with {other.features} " in said
 
 
 def test_the_plan_says_before_the_charge_that_text_has_no_onnx_form(tmp_path):

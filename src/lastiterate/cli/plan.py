@@ -212,7 +212,9 @@ def plan_command(asked: Planning) -> None:
             console.print(f"features: {maps.why}", highlight=False, markup=False)
             if said := tables.about_text(maps.schema):
                 console.print(f"text: {said}", highlight=False, markup=False)
-            if said := maps.compare_costs(task, choice.best, budget, stream=asked.stream):
+            if said := maps.compare_costs(
+                task, choice.best, budget, stream=asked.stream, shared=allowance
+            ):
                 console.print(f"more features? {said}.", highlight=False, markup=False)
     if asked.out is not None:
         emit(choice.best.certificate.run.to_json() + "\n", asked.out)

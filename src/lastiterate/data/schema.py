@@ -520,6 +520,7 @@ class Schema:
             )
         others = (*(column for column in self.columns if column is not answer), Ignore(self.target))
         if isinstance(answer, Numeric):
+            _check_numeric_target(answer)
             return replace(
                 self,
                 columns=others,
@@ -529,6 +530,31 @@ class Schema:
             )
         return replace(
             self, columns=others, target=target, classes=answer.values, target_range=None
+        )
+
+
+def _check_numeric_target(column: Numeric) -> None:
+    """Refuse entries of a column that say nothing of a target, which is learned as the file has it
+    and clipped to its range."""
+    where, entry = f"target {column.name!r}", f"in [columns.{column.name}]"
+    if column.scale == "log":
+        raise InputError(
+            where,
+            f'cannot be learned on the scale of its column, scale = "log" {entry} (a count has it '
+            "unless it says another)",
+            None,
+            f'write scale = "linear" there to learn the numbers as they are. To learn logarithms, '
+            f"add a column with them to the file, such as log_{column.name} with low and high their "
+            "logarithms, and name it as the target; its predictions are logarithms. In Python an "
+            "estimator within TransformedTargetRegressor(..., func=numpy.log, "
+            "inverse_func=numpy.exp) predicts the numbers themselves",
+        )
+    if column.outside != "clip":
+        raise InputError(
+            where,
+            f'cannot have outside = "{column.outside}" {entry}: training clips targets to the range',
+            None,
+            'write outside = "clip" there',
         )
 
 

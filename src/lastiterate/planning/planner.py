@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -101,12 +101,14 @@ class Plan:
 class Choice:
     """The considered plans, the chosen one first, and the risk of noise on the exact minimiser.
 
-    ``alone``: with a shared budget, the name of the plan that is chosen without one.
+    ``alone``: with a shared budget, the name of the plan that is chosen without one; ``shared``:
+    that budget, as it was then.
     """
 
     plans: tuple[Plan, ...]
     floor: float
     alone: str | None = None
+    shared: SharedBudget | None = field(default=None, repr=False, compare=False)
 
     @property
     def best(self) -> Plan:
@@ -299,7 +301,7 @@ def weigh_shared(shared: SharedBudget, choice: Choice) -> Choice:
         [plan for plan in fitting or plans if shares[plan.name] <= FAIR * cheapest] or plans
     )
     plans.sort(key=lambda plan: (plan is not first, plan.risk))
-    return replace(choice, plans=tuple(plans), alone=choice.best.name)
+    return replace(choice, plans=tuple(plans), alone=choice.best.name, shared=shared)
 
 
 def best_of(

@@ -18,6 +18,7 @@ from lastiterate.data import (
     load_bundled,
     split,
 )
+from lastiterate.data.columns import Category, Numeric
 from lastiterate.data.encoding import TIMES, check_stated, encode_public, find_faults, form_of
 from lastiterate.data.file_stream import Stream
 from lastiterate.data.readers import find_format
@@ -352,6 +353,14 @@ def schema_for(
         check_classes("classes", listed)
     schema = Schema.read(path, listed if target is None else ()).with_header(header)
     if target is not None:
+        if listed:  # what its column says of numbers says nothing of labels
+            columns = tuple(
+                Category(target, listed)
+                if isinstance(column, Numeric) and column.name == target
+                else column
+                for column in schema.columns
+            )
+            schema = replace(schema, columns=columns)
         schema = schema.with_target(target)
         schema = replace(schema, classes=listed, target_range=None) if listed else schema
     _check_fits(model, schema)

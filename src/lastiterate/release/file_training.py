@@ -193,13 +193,10 @@ class TrainResult:
         choice, budget = self.order.choice, self.order.budget
         if choice is None or self.order.task is None or budget is None:
             return ""
-        task = replace(
-            self.order.task,
-            n=choice.best.certificate.run.n,
-            feature_map="plain",
-            class_weights=None,
+        task = replace(self.order.task, n=choice.best.certificate.run.n, feature_map="plain")
+        return self.maps.compare_costs(
+            task, choice.best, budget, stream=self.order.stream, shared=choice.shared
         )
-        return self.maps.compare_costs(task, choice.best, budget, stream=self.order.stream)
 
 
 def check_asked(order: TrainingRequest) -> Budget:

@@ -321,18 +321,26 @@ class FeatureChoice:
     why: str
     other: RowAlternative | None = None
 
-    def compare_costs(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
+    def compare_costs(
+        self,
+        task: Task,
+        best: Plan,
+        budget: Budget,
+        *,
+        stream: bool = False,
+        shared: SharedBudget | None = None,
+    ) -> str:
         """What noise and clips are predicted to cost with these rows and with the others; empty
         without others.
 
-        ``task``, ``best``: of these rows. The others are planned for, which takes the time of a
-        plan; no value is read.
+        ``task``, ``best``: of these rows. ``shared``: what a ledger left when ``best`` was chosen.
+        The others are planned for, which takes the time of a plan; no value is read.
         """
         if self.other is None:
             return ""
         rows = replace(task, features=self.other.width, row_norm=self.other.norm)
         try:
-            rival = _consider(rows, budget, stream, None).best
+            rival = _consider(rows, budget, stream, shared).best
         except InputError as error:
             return f"{self.other.words}, {self.other.width} numbers in a row, cannot be planned for: {error}"
         (here, what), (there, _) = _predict_loss(best), _predict_loss(rival)
