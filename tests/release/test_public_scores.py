@@ -269,15 +269,15 @@ def test_the_plan_says_before_the_charge_that_text_has_no_onnx_form(tmp_path):
         assert code == 0 and (said in " ".join(out.split())) == told
 
 
-def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
+def test_the_card_names_the_columns_that_take_most_of_a_row(tmp_path, capsys):
     """Next to other fields; a table of text alone has no other columns to compare with."""
     rows = [f"{i % 101},{'yes' if i % 3 else 'no'},word{i % 7}" for i in range(600)]
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["age,ill,note", *rows]) + "\n")
     fields = {"age": Numeric("age", 0, 100), "note": Words("note")}
     for kept, more, words in (
-        (("age", "note"), {}, '256 of 264 columns; if note says little, kind = "ignore" leaves'),
-        (("age", "note"), {"features": "words"}, "256 of 257 columns"),
+        (("age", "note"), {}, "264 numbers in a row, note (text) 256; each adds noise"),
+        (("age", "note"), {"features": "words"}, "257 numbers in a row, note (text) 256;"),
         (("note",), {}, None),
     ):
         columns = tuple(fields[name] if name in kept else Ignore(name) for name in ("age", "note"))
@@ -285,8 +285,27 @@ def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
         order = TrainingRequest(data=str(path), schema=schema, budget=Budget(1.0), **more)
         card = shown(fit_file(order), capsys)
         assert "in 256 numbers" in card and (words is None or words in card)
-        assert ("columns; if note" in card) == (words is not None)
+        assert ("numbers in a row" in card) == (words is not None)
         assert "has no ONNX form; export --to mlflow takes it" in card
+
+
+def test_check_and_plan_name_wide_categories_and_dates_before_a_charge(tmp_path):
+    months = ", ".join(f'"c{i}"' for i in range(60))
+    path, table = tmp_path / "s.toml", tmp_path / "a.csv"
+    path.write_text(
+        'target = "ill"\nclasses = ["no", "yes"]\nsource = "s"\n'
+        f'[columns.cause]\nkind = "category"\nvalues = [{months}]\n'
+        '[columns.age]\nkind = "number"\nlow = 0\nhigh = 90\n'
+        '[columns.day]\nkind = "date"\nfirst = "2020-01-01"\nlast = "2021-01-01"\n'
+    )
+    table.write_text("cause,age,day,ill\n" + "c1,20,2020-02-03,no\nc2,30,2020-03-04,yes\n" * 20)
+    said = "81 numbers in a row, cause (category) 60, day (date) 20; each adds noise"
+    for command in (
+        ("check", table, "--schema", path),
+        ("plan", "--n", 600, "--schema", path, "--features", "plain", "--epsilon", 1),
+    ):
+        code, out, _ = call(*command)
+        assert code == 0 and said in " ".join(out.split()), out
 
 
 @pytest.mark.parametrize("features", ["auto", "plain"])

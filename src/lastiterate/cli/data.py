@@ -254,7 +254,7 @@ def check_command(asked: ReadFile) -> None:
 
     Exit code 1 if the file does not fit its schema, 2 if it cannot be opened.
     """
-    from lastiterate.cli.tables import describe_protection
+    from lastiterate.cli.tables import about_wide_columns, describe_protection
     from lastiterate.data import check_readable
     from lastiterate.release import data_file
     from lastiterate.release.file_training import ABOUT_DATA, find_reading_faults
@@ -284,6 +284,8 @@ def check_command(asked: ReadFile) -> None:
         console.print(f"- {fault}", highlight=False, markup=False, soft_wrap=True)
     if faults:
         console.print("Record 1 is the first one, under the header of a table.", highlight=False)
+    if schema is not None and not faults and (wide := about_wide_columns(schema)):
+        console.print(f"{wide}.", highlight=False, markup=False)
     kept = None if file is None else file.records.kept
     if units is not None and kept is not None:
         console.print(

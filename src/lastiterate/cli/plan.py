@@ -212,6 +212,8 @@ def plan_command(asked: Planning) -> None:
             console.print(f"features: {maps.why}", highlight=False, markup=False)
             if said := tables.about_text(maps.schema):
                 console.print(f"text: {said}", highlight=False, markup=False)
+            if said := tables.about_wide_columns(maps.schema):
+                console.print(f"columns: {said}.", highlight=False, markup=False)
             if said := maps.compare_costs(
                 task, choice.best, budget, stream=asked.stream, shared=allowance
             ):

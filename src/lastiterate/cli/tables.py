@@ -23,7 +23,6 @@ from lastiterate.accounting.explain import explain_gain
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.data.columns import Words
 from lastiterate.features.columns import FEW, Curves
-from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_risk import predict_scores
@@ -165,7 +164,7 @@ def show_model(console: Console, result: TrainResult, where: str) -> None:
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
         table.add_row("features", describe_maps(model.schema.features) + _weigh_curves(result))
-    for row in _text_rows(model):
+    for row in _column_rows(model):
         table.add_row(*row)
     if model.schema is not None and model.schema.target_range is not None:
         low, high = model.schema.target_range
@@ -313,24 +312,28 @@ def about_text(schema: Schema) -> str:
     return "has no ONNX form; export --to mlflow takes it"
 
 
-def _text_rows(model: Any) -> list[tuple[str, str]]:
-    """How many of the columns text takes next to other fields, how to leave it out, and which
-    export takes it; whether it says anything is not public.
-    """
+def about_wide_columns(schema: Schema) -> str:
+    """Which columns take most of a row, and how to leave one out; empty where none stands out.
+    Whether a column says anything is not public."""
+    widths, kinds = schema.widths(), {column.name: column.kind for column in schema.columns}
+    total = sum(widths.values())
+    wide = sorted(widths.items(), key=lambda one: -one[1])[:3]
+    wide = [(name, width) for name, width in wide if width >= max(16, total / 10) and width < total]
+    if not wide:
+        return ""
+    named = ", ".join(f"{name} ({kinds[name]}) {width}" for name, width in wide)
+    return (
+        f"{total} numbers in a row, {named}; each adds noise, a rare class suffers most, and "
+        f'kind = "ignore" leaves out a column that says little'
+    )
+
+
+def _column_rows(model: Any) -> list[tuple[str, str]]:
+    """The widest columns, and which export takes a model of text."""
     if model.schema is None:
         return []
-    columns, maps = model.schema.columns, model.schema.features
-    texts = [column.name for column in columns if isinstance(column, Words)]
-    if not texts:
-        return []
-    words, said = [one for one in maps if type(one) is HashedWords], about_text(model.schema)
-    if words and len(texts) < sum(len(column.fields) for column in columns):
-        taken, width = words[0].buckets * len(texts), model.released.weights.shape[1] - 1
-        said = (
-            f'{taken} of {width} columns; if {texts[0]} says little, kind = "ignore" leaves it '
-            f"out; {said}"
-        )
-    return [("text", escape(said))]
+    said = ("columns", about_wide_columns(model.schema)), ("text", about_text(model.schema))
+    return [(name, escape(words)) for name, words in said if words]
 
 
 def _hint_rare_classes(result: TrainResult) -> list[tuple[str, str]]:
