@@ -151,11 +151,44 @@ for other, more in ((replace(run, noise=li.GradientNoise(0.01 + int(sys.argv[2])
         raise SystemExit("processes that describe different runs were accepted")
     except InputError as error:
         assert error.argument == "run" and "same in every process" in str(error), error
-try:
-    li.train(run, (x, y), delta=1e-5, devices=2, checkpoint="kept", ledger="no-ledger-is-asked")
-    raise SystemExit("a checkpoint of several processes was accepted")
-except InputError as error:
-    assert error.argument == "checkpoint", error
+# the first process keeps a checkpoint, from which one process or both resume
+from pathlib import Path
+from lastiterate.engine.checkpoint import Checkpoint, Key
+from lastiterate.engine.streaming.execution import fit_streaming
+from lastiterate.engine.streaming import buffers
+first, most = sys.argv[2] == "0", buffers.MOST_CHUNKS
+buffers.MOST_CHUNKS = 1  # one step at a time
+class Stop(Exception):
+    pass
+def stop(done, steps, seconds):
+    if done >= 4:
+        raise Stop
+def linear(key, **more):
+    return execute_streaming(run, Arrays((x, y)), key, **more).weights
+def free(key, **more):
+    return fit_streaming(plain, loss, np.zeros((3, 3), np.float32), Arrays((x, y)), key, **more)
+def own():
+    return Checkpoint(Path(sys.argv[3]), Key(bytes(32)), 0.0) if first else None
+for fit, count in ((linear, 2), (free, 2), (linear, 1), (free, 1)):
+    try:
+        fit(key, progress=stop, checkpoint=own(), devices=2)
+        raise SystemExit("it was not stopped")
+    except Stop:
+        pass
+    if first or count == 2:
+        steps, held = [], own()
+        found = fit(key, progress=lambda done, *_: steps.append(done), checkpoint=held, devices=count)
+        assert min(steps) > 3, "steps before the checkpoint are not made again"
+        np.testing.assert_allclose(found, fit(key_from_seed(3)), rtol=0, atol=1e-6)
+        if first:
+            held.finish()
+buffers.MOST_CHUNKS = most
+if not first:
+    try:
+        li.train(run, (x, y), delta=1e-5, devices=2, checkpoint="kept", ledger="no-ledger-is-asked")
+        raise SystemExit("a checkpoint of the second process was accepted")
+    except InputError as error:
+        assert error.argument == "checkpoint" and "process 0 of a job alone" in str(error), error
 
 prepared = dict(preprocessing=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0)), noise=li.NoiseMultiplier(1.0))
 measured = dict(preprocessing=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), noise=li.NoiseMultiplier(1.0),
@@ -180,17 +213,18 @@ os._exit(0)  # JAX would wait for the other one
 """
 
 
-def test_two_processes_make_the_run_of_one():
+def test_two_processes_make_the_run_of_one(tmp_path):
     """Over loopback, on one device of each or on all; they share the key of the first, so that
     noise is one stream, and each reads its part. Processes that describe different runs are
-    refused. When one drops out the other says so in a sentence and releases nothing."""
+    refused. The first one's checkpoint is resumed by both or by one. When one drops out the
+    other says so in a sentence and releases nothing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {QUICK}"}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", PART, port, str(i)],
+            [sys.executable, "-c", PART, port, str(i), str(tmp_path / "kept")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -428,6 +428,11 @@ class Checkpoint:
         return self._first[FIRST]
 
     @property
+    def first(self) -> np.ndarray | None:
+        """The same; none where the run has its own."""
+        return self._first.get(FIRST)
+
+    @property
     def state(self) -> tuple[int, dict[str, np.ndarray]]:
         """Steps done, and the arrays of the state then (none at the beginning)."""
         arrays = dict(self._state)
@@ -469,3 +474,30 @@ class Checkpoint:
     def finish(self) -> None:
         """Delete the checkpoint: the model is released."""
         remove(self.path)
+
+
+@final
+@dataclass(frozen=True)
+class FollowedCheckpoint:
+    """The state from which the first process of several resumes, in another one, which writes none.
+
+    ``initial``: the first parameters, where the caller gives them. ``state``: as a checkpoint's.
+    """
+
+    initial: np.ndarray | None
+    state: tuple[int, dict[str, np.ndarray]]
+    due = False
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> bytes:
+        """Return what the other processes follow of a checkpoint that has begun, and no key."""
+        done, arrays = checkpoint.state
+        first = {} if checkpoint.first is None else {FIRST: checkpoint.first}
+        kept = {DONE: np.array([done]), **first, **arrays}
+        return save({name: np.asarray(array, order="C") for name, array in kept.items()})
+
+    @classmethod
+    def read(cls, sent: bytes) -> FollowedCheckpoint:
+        """Return what ``of`` gave in another process."""
+        arrays = load(sent)
+        return cls(arrays.pop(FIRST, None), (int(arrays.pop(DONE)[0]), arrays))

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch.distributed as distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
-from lastiterate.engine.checkpoint import Checkpoint, versions
+from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint, versions
 from lastiterate.engine.checkpoint import Key as Secret
 from lastiterate.engine.random import Key, fresh_key
 from lastiterate.errors import InputError
@@ -301,15 +300,6 @@ def _describe_optimizer(rule: ModuleOptimizer, steps: int) -> str:
         return rule.identity(steps)
     except InputError:
         return name_of(rule.make, rule.shapes)
-
-
-@dataclass(frozen=True)
-class FollowedCheckpoint:
-    """The state from which the first process resumes, in another one, which writes none."""
-
-    initial: np.ndarray
-    state: tuple[int, dict[str, np.ndarray]]
-    due = False
 
 
 def begin_together(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
 from lastiterate.engine.random import Key
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, own_records
@@ -69,13 +70,13 @@ class Devices:
             )
 
     def check_checkpoint(self, checkpoint: Checkpoint | Path | None) -> None:
-        """Refuse checkpoints of several processes, which would write the same file."""
-        if checkpoint is not None and self.count > 1 and jax.process_count() > 1:
+        """Refuse the checkpoint of a process that is not the first: it would be another file."""
+        if checkpoint is not None and self.part[0] > 0:
             raise InputError(
                 "checkpoint",
-                "is for runs in one process",
-                f"{jax.process_count()} processes",
-                "leave it out",
+                "is kept by process 0 of a job alone",
+                f"process {self.part[0]}",
+                "leave it out where jax.process_index() is not 0",
             )
 
     def check_records(self, n: int) -> None:
@@ -112,8 +113,15 @@ class Devices:
         each of them."""
         from jax.experimental import multihost_utils
 
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), explain_loss():
             return np.asarray(multihost_utils.process_allgather(own))
+
+    def _broadcast(self, own: np.ndarray) -> np.ndarray:
+        """The array of the first process, whose shape all of them have."""
+        from jax.experimental import multihost_utils
+
+        with jax.enable_x64(True), explain_loss():
+            return np.asarray(multihost_utils.broadcast_one_to_all(own))
 
     def compile(self, function: Callable[..., Any]) -> Any:
         """A compiled function whose results are whole on every device."""
@@ -128,10 +136,8 @@ class Devices:
         It crosses the network between the processes, as the sums of gradients do. ``described``:
         what all of them must execute; a process that describes anything else is refused.
         """
-        if self.count == 1 or jax.process_count() == 1:
+        if self.part[1] == 1:
             return key
-        from jax.experimental import multihost_utils
-
         digest = np.frombuffer(hashlib.sha256("\n".join(described).encode()).digest(), np.uint8)
         if (self.gather(digest) != digest).any():
             raise InputError(
@@ -141,7 +147,38 @@ class Devices:
                 None,
                 "start every process with one script and the same arguments",
             )
-        return np.asarray(multihost_utils.broadcast_one_to_all(np.asarray(key)))
+        return self._broadcast(np.asarray(key))
+
+    def follow(self, checkpoint: Checkpoint | None) -> Checkpoint | FollowedCheckpoint | None:
+        """The checkpoint of the first process, which has begun; in another one its state, without
+        a key."""
+        part, parts = self.part
+        if parts == 1:
+            return checkpoint
+        sent = b"" if checkpoint is None else FollowedCheckpoint.of(checkpoint)
+        size = int(self._broadcast(np.array(len(sent))))
+        if size == 0:
+            return None
+        held = np.zeros(size, np.uint8) if part else np.frombuffer(sent, np.uint8)
+        held = self._broadcast(held)
+        return FollowedCheckpoint.read(held.tobytes()) if part else checkpoint
+
+
+@contextmanager
+def explain_loss() -> Generator[None]:
+    """Say in one sentence that another device or process no longer answers."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        raise InputError(
+            "devices",
+            "stopped: one of them, or a process, no longer answers",
+            str(error).strip().split("\n")[0][:120],
+            "nothing was released; resume from a checkpoint on the remaining devices or processes, or "
+            "start again with them, under a charge of its own",
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,7 @@ def execute_streaming(
     shared.check_records(run.n)
     key = begin(run, source.fingerprint(), key, checkpoint, "linear")
     key = shared.same_key(key, run.to_json(), f"{devices} devices")
+    followed = shared.follow(checkpoint)
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(
             run, _measurable(run, records.source, shared), make_release(key)
@@ -211,7 +212,7 @@ def execute_streaming(
                 first = np.zeros(
                     (linear_loss(run).outputs, columns(run.preprocessing, features) + 1)
                 )
-                weights = loop.execute(first, passes, key, progress, checkpoint)
+                weights = loop.execute(first, passes, key, progress, followed)
         model = TrainedWeights(weights, released)
 
         def iterate_scores() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -324,17 +325,19 @@ def iterate_streaming(
         shared.check_records(run.n)
         alone = checkpoint is None and shared.part[1] == 1
         known = "" if alone else identity(objective, first_record(source), rule)
-        begun = key
+        begun, given = key, np.asarray(initial)
         if checkpoint is not None:
-            begun = checkpoint.begin(run, source.fingerprint(), key, known, np.asarray(initial))
-            initial = jax.numpy.asarray(checkpoint.initial)
+            begun = checkpoint.begin(run, source.fingerprint(), key, known, given)
         begun = shared.same_key(
             fresh_key() if begun is None else begun,
             run.to_json(),
             f"{devices} devices",
             known,
-            hashlib.sha256(np.asarray(initial).tobytes()).hexdigest(),
+            hashlib.sha256(given.tobytes()).hexdigest(),
         )
+        followed = shared.follow(checkpoint)
+        if followed is not None:
+            initial = jax.numpy.asarray(followed.initial)
         order = host_stream(begun, ORDER)
         with (
             closing(again_and_again(run, source, folder)) as records,
@@ -350,7 +353,7 @@ def iterate_streaming(
             ) as passes,
         ):
             steps = StreamLoop(run, objective, shared, rule).iterate(
-                initial, passes, begun, progress, checkpoint, by_step=by_step
+                initial, passes, begun, progress, followed, by_step=by_step
             )
             return (yield from map_steps(Form.of(params).from_vector, steps))
 

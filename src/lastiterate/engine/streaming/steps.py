@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
 from lastiterate.engine.loop import (
     Objective,
     Schedule,
@@ -31,7 +31,7 @@ from lastiterate.engine.noise import Noise, NoiseAhead
 from lastiterate.engine.noise import ahead as made_ahead
 from lastiterate.engine.random import ORDER, Key, Number, stream
 from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
-from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
+from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape, explain_loss
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
 from lastiterate.engine.streaming.source import Cursor
 from lastiterate.engine.trainer import (
@@ -41,7 +41,6 @@ from lastiterate.engine.trainer import (
     check_growth,
     check_released,
 )
-from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.updates import UpdateRule
 
@@ -192,7 +191,7 @@ class StreamLoop:
         passes: Passes,
         key: Key,
         progress: Progress | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: Checkpoint | FollowedCheckpoint | None = None,
     ) -> np.ndarray:
         """The last iterate; refuses to release what is not finite. ``checkpoint``: as in ``Loop``."""
         return run_to_end(self.iterate(initial, passes, key, progress, checkpoint))
@@ -203,7 +202,7 @@ class StreamLoop:
         passes: Passes,
         key: Key,
         progress: Progress | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: Checkpoint | FollowedCheckpoint | None = None,
         *,
         by_step: bool = False,
     ) -> Steps[np.ndarray]:
@@ -231,7 +230,7 @@ class StreamLoop:
                     whole = bool(buffer.ends[last])
                     done = int(buffer.steps[last]) + whole
                     if (
-                        checkpoint is not None
+                        isinstance(checkpoint, Checkpoint)
                         and whole
                         and done < self.run.steps
                         and checkpoint.due
@@ -263,7 +262,7 @@ class StreamLoop:
         of the chunk, and the state and the sum behind it."""
         begin = 0
         ends = np.flatnonzero(buffer.ends[: buffer.used - 1]).tolist() if by_step else []
-        try:
+        with nullcontext() if self.devices.count == 1 else explain_loss():
             held = self.devices.place(buffer.records)
             for last in (*ends, buffer.used - 1):
                 while begin <= last:
@@ -286,23 +285,6 @@ class StreamLoop:
                     begin = until
                 total.block_until_ready()  # the buffer is written again
                 yield last, state, total
-        except jax.errors.JaxRuntimeError as error:
-            if self.devices.count == 1:
-                raise
-            raise InputError(
-                "devices",
-                "stopped: one of them, or a process, no longer answers",
-                str(error).strip().split("\n")[0][:120],
-                "nothing was released; " + self._remedy,
-            ) from None
-
-    @property
-    def _remedy(self) -> str:
-        return (
-            "resume from a checkpoint on the remaining devices"
-            if jax.process_count() == 1
-            else "start again with the remaining processes, under a charge of its own"
-        )
 
     @property
     def _compiled(self) -> Any:
