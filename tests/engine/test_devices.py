@@ -182,6 +182,17 @@ for fit, count in ((linear, 2), (free, 2), (linear, 1), (free, 1)):
         np.testing.assert_allclose(found, fit(key_from_seed(3)), rtol=0, atol=1e-6)
         if first:
             held.finish()
+own_x = x
+for fit in (linear, free):
+    held, x = own(), own_x + (0 if first else np.eye(103, 3, dtype=np.float32))
+    try:
+        fit(key, progress=stop, checkpoint=held, devices=2)
+        raise SystemExit("a key was drawn from on two data sets")
+    except InputError as error:
+        assert error.argument == "data" and "same in every process" in str(error), error
+    if first:
+        held.finish()
+x = own_x
 buffers.MOST_CHUNKS = most
 if not first:
     try:

@@ -12,7 +12,7 @@ from lastiterate.data import Category, Ignore, Numeric, Schema
 from lastiterate.data.columns import Date
 from lastiterate.errors import RepeatedFitWarning
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release.column_effects import Effect, column_effects
+from lastiterate.release.column_effects import Effect, bounds_noise, column_effects
 from lastiterate.report.charts import Axis
 from lastiterate.report.exports import model_card
 from lastiterate.report.figures import effects
@@ -153,6 +153,16 @@ def test_a_column_on_a_logarithmic_scale_is_drawn_on_one(model):
         next(effect for effect in column_effects(model.fitted_) if effect.column == "bent").origin
         is None
     )
+
+
+def test_a_band_without_a_bound_is_called_so(model, tmp_path):
+    subject = read(model.fitted_.save(tmp_path / "m"))
+    assert "as large as it is for a value that no record has" in str(effects(subject))
+    averaged = replace(model.fitted_.run, method=li.TailAverage(0.5))
+    assert bounds_noise(model.fitted_.run) and not bounds_noise(averaged)
+    other = replace(subject, effects=tuple(replace(one, bounded=False) for one in subject.effects))
+    for said in (str(effects(other)), model_card(other)["README.md"]):
+        assert "twice the root mean square of all weights" in said and "no record has" not in said
 
 
 def test_text_is_said_to_have_no_picture(model, tmp_path):

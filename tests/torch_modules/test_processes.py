@@ -442,5 +442,7 @@ def test_a_checkpoint_resumes_on_any_number_of_processes(then, joined, tmp_path)
 def test_a_variable_of_a_launcher_alone_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(InputError, match=r"WORLD_SIZE is 2, and not set is.*MASTER_ADDR.*torchrun"):
+    with pytest.raises(
+        InputError, match=r"must all have RANK, WORLD_SIZE.*got .*MASTER_ADDR.*torchrun"
+    ):
         li.train(RUN, (X, Y), model=network(), loss=LOSS, delta=1e-4)

@@ -106,7 +106,7 @@ def read_joblib(data: bytes) -> Carried:
     return once("pickle", found), {}, f"what the pickle executes: {AGAIN}, before you load it"
 
 
-UNIT = r"(?m)^a record of this run is (one unit with at most [1-9]\d{0,6} rows): epsilon is for all"
+UNIT = r"a record of this run is (one unit with at most [1-9]\d{0,6} rows): epsilon is for .*"
 
 READERS: dict[str, Callable[[bytes], Carried]] = {
     ".onnx": read_onnx,
@@ -139,8 +139,8 @@ def read_release(path: Path) -> tuple[Body, list[str]]:
         raise BadInput("certificate: names no weights and no model, which the file carries")
     name = (stored.get("stated") or {}).get("unit", {}).get("name", "")
     unit = unit_of(stored, name)[2].removesuffix(", as the loss takes it")
-    if caveat := re.search(UNIT, "\n".join(stored.get("caveats") or [])):
-        unit += f", by a caveat {caveat[1]}"
+    said = filter(None, (re.fullmatch(UNIT, one) for one in stored.get("caveats") or ()))
+    unit += "".join(f", by a caveat {found[1]}" for found in said)
     right = {name: json.dumps(stored.get(name)) for name in ("epsilon", "delta")}
     right |= {"adjacency": stored.get("adjacency"), "unit": unit}
     for name, text in right.items():

@@ -47,6 +47,8 @@ class Effect:
     large as it is where no record has the value.
     ``missing``: both where the column's value is missing and has an indicator. ``origin``: of a
     number on a logarithmic scale, what its distances are counted from. ``unit``: of ``places``.
+    ``bounded``: whether the band is at least the noise; otherwise it is twice the weights' root
+    mean square (see ``bounds_noise``).
     """
 
     column: str
@@ -58,6 +60,7 @@ class Effect:
     missing: tuple[float, float] | None = None
     origin: float | None = None
     unit: str = ""
+    bounded: bool = True
 
     @property
     def size(self) -> float:
@@ -112,6 +115,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
                         missing,
                         origin,
                         "year" if isinstance(column, Date) and not labels else "",
+                        bounds_noise(run),
                     )
                 )
     return tuple(sorted(effects, key=lambda effect: -effect.size))
@@ -164,15 +168,18 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
     return weights @ matrix.T / length, mean, matrix * (kept * _noise(model) / length)
 
 
+def bounds_noise(run: Run) -> bool:
+    """Whether the noise in a weight has a bound here: averages, and steps that follow their own
+    gradients, have none."""
+    return run.method.noisy_steps and not run.method.averaged and run.rule.linear
+
+
 def _noise(model: FittedLinear) -> float:
     """Standard deviation of the noise in a weight, at most: that of a weight that no record pulls
-    back, such as a category's that no record has.
-
-    Averages and steps that follow their own gradients have no such bound here: theirs is the
-    weights' own root mean square, which holds signal as well.
-    """
+    back, such as a category's that no record has. Without a bound, the weights' root mean square,
+    which holds signal as well."""
     weights, run = model.released.weights[:, :-1], model.run
-    if not run.method.noisy_steps or run.method.averaged or not run.rule.linear:
+    if not bounds_noise(run):
         return math.sqrt(float((weights**2).mean()))
     return math.sqrt(float(filter_response(_resolve_run(model), np.zeros(1), run.loss.ridge)[1][0]))
 

@@ -95,7 +95,8 @@ class FittedLinear(SelfContainedModel):
 
         An effect has the ``column``, the ``places`` in its range (with ``labels`` for categories),
         the ``change`` of the score at each, and in ``band`` two standard deviations of the noise,
-        as large as it is for a value that no record has.
+        as large as it is for a value that no record has (``bounded``; an average of iterates has
+        twice the weights' root mean square instead).
         There are none of text, of arrays, and without a schema.
         """
         found = import_module("lastiterate.release.column_effects").column_effects(self)

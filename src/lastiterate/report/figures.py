@@ -41,9 +41,8 @@ def effects(subject: ReportSource) -> Markup | str:
             "p",
             "How the score changes with each column, the largest change first. It is against the "
             "mean of the column that the run released with noise. Where it released none, a number "
-            "is against the middle of its public range. The band is two standard deviations of the "
-            "run's own noise, as large as it is for a value that no record has: what stays within it "
-            "around 0 may be noise. Nothing here looks at a record, so that it costs no privacy; it "
+            f"is against the middle of its public range. The band is {_describe_band(ranked[0])}: what "
+            "stays within it around 0 may be noise. Nothing here looks at a record, so that it costs no privacy; it "
             "shows associations, not causes." + several,
         )
     ]
@@ -71,6 +70,17 @@ def effects(subject: ReportSource) -> Markup | str:
     return section("What the model learned of each column", parts, class_="screen")
 
 
+def _describe_band(effect: Effect) -> str:
+    """Return what the bands of a model's effects are."""
+    return (
+        "two standard deviations of the run's own noise, as large as it is for a value that no "
+        "record has"
+        if effect.bounded
+        else "twice the root mean square of all weights, and the noise of a value that few records "
+        "have may be larger"
+    )
+
+
 def _name(effect: Effect) -> str:
     """The column, and of several classes which one its effect speaks for."""
     return f"{effect.column}, {effect.answer}" if effect.answer else effect.column
@@ -94,8 +104,7 @@ def effects_as_markdown(subject: ReportSource) -> list[str]:
         "",
         "How the score changes with each column, against the mean of the column that the run "
         "released with noise, else the middle of its public range; where it is lowest and highest; "
-        "two standard deviations of the run's own noise, as large as it is for a value that no "
-        "record has. "
+        f"{_describe_band(subject.effects[0])}. "
         "Computed from the released weights alone; associations, not causes.",
         "",
         "| column | change | lowest | highest | noise |",

@@ -74,8 +74,7 @@ def _join() -> Processes:
         if missing:
             raise InputError(
                 "processes",
-                f"must be told by a launcher who takes part: WORLD_SIZE is "
-                f"{os.environ['WORLD_SIZE']}, and not set is",
+                f"must all have {', '.join(VARIABLES)} from their launcher, and some are missing",
                 " and ".join(missing),
                 "start the script with torchrun, or leave WORLD_SIZE out for one process",
             )
@@ -157,7 +156,7 @@ class SeveralProcesses(Processes):
 
     @contextmanager
     def _meet(self) -> Generator[None]:
-        """Remember that others wait for what follows: an error in it is not told, it ends them."""
+        """Remember that others wait here: an error needs no word then, it ends them."""
         self._meeting = True
         with _explain_loss():
             yield
@@ -170,8 +169,8 @@ class SeveralProcesses(Processes):
         self._reduce(word, distributed.ReduceOp.MAX)
         failed, most, least = word.tolist()
         if failed:
-            told = self._gather(None if error is None else _describe_failure(self.rank, error))
-            raise InputError(*next(each for each in told if each is not None))
+            failures = self._gather(None if error is None else _describe_failure(self.rank, error))
+            raise InputError(*next(each for each in failures if each is not None))
         if most != -least:
             raise InputError(
                 "processes",

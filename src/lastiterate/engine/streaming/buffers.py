@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
+from lastiterate.engine.checkpoint import Key as Secret
 from lastiterate.engine.random import Key
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, own_records
@@ -149,9 +151,16 @@ class Devices:
             )
         return self._broadcast(np.asarray(key))
 
-    def follow(self, checkpoint: Checkpoint | None) -> Checkpoint | FollowedCheckpoint | None:
+    def follow(
+        self, checkpoint: Checkpoint | None, records: Callable[[], Iterable[Any]]
+    ) -> Checkpoint | FollowedCheckpoint | None:
         """The checkpoint of the first process, which has begun; in another one its state, without
-        a key."""
+        a key.
+
+        **Guarantee:** all processes have the records that the checkpoint knows, by a digest under a
+        secret: otherwise one key could be drawn from on two data sets, where the first process
+        alone has the same ones.
+        """
         part, parts = self.part
         if parts == 1:
             return checkpoint
@@ -161,6 +170,16 @@ class Devices:
             return None
         held = np.zeros(size, np.uint8) if part else np.frombuffer(sent, np.uint8)
         held = self._broadcast(held)
+        secret = Secret(self._broadcast(np.frombuffer(os.urandom(32), np.uint8)).tobytes())
+        digest = np.frombuffer(bytes.fromhex(secret.digest(records())), np.uint8)
+        if (self.gather(digest) != digest).any():
+            raise InputError(
+                "data",
+                "must be the same in every process of a job that keeps a checkpoint; nothing was "
+                "released",
+                None,
+                "let every process read the same files",
+            )
         return FollowedCheckpoint.read(held.tobytes()) if part else checkpoint
 
 

@@ -192,7 +192,7 @@ def execute_streaming(
     shared.check_records(run.n)
     key = begin(run, source.fingerprint(), key, checkpoint, "linear")
     key = shared.same_key(key, run.to_json(), f"{devices} devices")
-    followed = shared.follow(checkpoint)
+    followed = shared.follow(checkpoint, source.fingerprint)
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(
             run, _measurable(run, records.source, shared), make_release(key)
@@ -335,7 +335,7 @@ def iterate_streaming(
             known,
             hashlib.sha256(given.tobytes()).hexdigest(),
         )
-        followed = shared.follow(checkpoint)
+        followed = shared.follow(checkpoint, source.fingerprint)
         if followed is not None:
             initial = jax.numpy.asarray(followed.initial)
         order = host_stream(begun, ORDER)
