@@ -315,7 +315,7 @@ def about_text(schema: Schema) -> str:
 def about_wide_columns(schema: Schema) -> str:
     """Which columns take most of a row, and how to leave one out; empty where none stands out.
     Whether a column says anything is not public."""
-    widths, kinds = schema.widths(), {column.name: column.kind for column in schema.columns}
+    widths, kinds = _count_numbers(schema), {column.name: column.kind for column in schema.columns}
     total = sum(widths.values())
     wide = sorted(widths.items(), key=lambda one: -one[1])[:3]
     wide = [(name, width) for name, width in wide if width >= max(16, total / 10) and width < total]
@@ -326,6 +326,18 @@ def about_wide_columns(schema: Schema) -> str:
         f"{total} numbers in a row, {named}; each adds noise, a rare class suffers most, and "
         f'kind = "ignore" leaves out a column that says little'
     )
+
+
+def _count_numbers(schema: Schema) -> dict[str, int]:
+    """How many numbers in a row come from each column; none of arrays, and none of text that has no
+    map yet."""
+    owners = {field.name: column.name for column in schema.columns for field in column.fields}
+    unmapped = not schema.features and any(isinstance(one, Words) for one in schema.columns)
+    counts = dict.fromkeys(owners.values(), 0)
+    if owners and not unmapped:
+        for field, _, width in schema.form().levels[0]:
+            counts[owners[field.name]] += width
+    return counts
 
 
 def _column_rows(model: Any) -> list[tuple[str, str]]:

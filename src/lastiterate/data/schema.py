@@ -377,17 +377,6 @@ class Schema:
         )
         return RowForm(fields, self.features)
 
-    def widths(self) -> dict[str, int]:
-        """Count the numbers in a row that come from each column; none of arrays, and none of text
-        that has no map yet."""
-        owners = {field.name: column.name for column in self.columns for field in column.fields}
-        unmapped = not self.features and any(isinstance(one, Words) for one in self.columns)
-        counts = dict.fromkeys(owners.values(), 0)
-        if owners and not unmapped:
-            for field, _, width in self.form().levels[0]:
-                counts[owners[field.name]] += width
-        return counts
-
     shaped = RenamedAttribute("with_shape")
     stating = RenamedAttribute("with_header")
     predicting = RenamedAttribute("with_target")
