@@ -382,7 +382,7 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
     """A released module's run is attacked on a stand-in; ``train`` on the same module gives the
     very model."""
     pytest.importorskip("torch")
-    from lastiterate.torch.released import stand_in
+    from lastiterate.torch.audited_modules import stand_in
 
     run = li.Run(
         n=4,

@@ -231,7 +231,7 @@ def _train_of(subject: AuditTarget) -> Any:
     from lastiterate.audit import networks, runner
 
     attacked = runner.auditable(subject.run).run  # without what a folder does not hold
-    return import_module("lastiterate.torch.released").stand_in(attacked, networks.SHAPES)
+    return import_module("lastiterate.torch.audited_modules").stand_in(attacked, networks.SHAPES)
 
 
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:

@@ -11,7 +11,7 @@ from lastiterate.estimators.classifier import DPLogisticRegression
 from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.estimators.regressor import DPHuberRidge
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.onnx_graph import BATCH, DOUBLE, OPSET, SINGLE
+from lastiterate.release.onnx_values import BATCH, DOUBLE, OPSET, SINGLE
 from lastiterate.release.score_meaning import Labels
 
 if TYPE_CHECKING:

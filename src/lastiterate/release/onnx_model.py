@@ -20,7 +20,8 @@ from lastiterate.release import folder as folders
 from lastiterate.release import loading
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED, UNLEARNED, kind_of
-from lastiterate.release.onnx_graph import (
+from lastiterate.release.onnx_graph import clip_exactly, clip_rows, encode, prepare_rows
+from lastiterate.release.onnx_values import (
     BATCH,
     BOOL,
     DOUBLE,
@@ -30,10 +31,6 @@ from lastiterate.release.onnx_graph import (
     TEXT,
     Graph,
     Value,
-    clip_exactly,
-    clip_rows,
-    encode,
-    prepare_rows,
 )
 from lastiterate.release.posterior import FittedSample
 from lastiterate.release.released_model import SelfContainedModel

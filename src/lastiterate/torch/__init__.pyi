@@ -1,5 +1,6 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
 from lastiterate.torch.accountant import describe as describe
+from lastiterate.torch.audited_modules import trainer as trainer
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.module_optimizer import PerEpoch as PerEpoch
 from lastiterate.torch.module_training import PerUnit as PerUnit
@@ -9,7 +10,6 @@ from lastiterate.torch.private_loop import make_private as make_private
 from lastiterate.torch.randomness import RecordKey as RecordKey
 from lastiterate.torch.records import DatasetPieces as DatasetPieces
 from lastiterate.torch.released import FittedModule as FittedModule
-from lastiterate.torch.released import trainer as trainer
 from lastiterate.torch.rewrite import PrivateVersion as PrivateVersion
 from lastiterate.torch.rewrite import private_version as private_version
 

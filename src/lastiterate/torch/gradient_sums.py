@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.validation import Weights
@@ -351,3 +352,48 @@ class full_precision:
 def to_theta(point: np.ndarray, device: torch.device) -> torch.Tensor:
     """Parameters as the loop holds them, on the module's device."""
     return torch.from_numpy(np.array(point)).to(device)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRecords(PerRecord):
+    """``PerRecord`` on a grid.
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the
+    clip, each a function of that record and of the parameters alone; gradients that are not finite,
+    or beyond the clip, count as 0.
+    """
+
+    grid: RecordGrid = RecordGrid(0, 0)
+
+    def sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> State:
+        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
+        assert self.clip is not None
+        gradients = self.contributions(trained, constants, records)
+        flat = torch.cat(
+            [
+                gradients[name].each() * factor
+                for name, factor in zip(self.parameters.names, self.parameters.scales, strict=True)
+            ],
+            dim=1,
+        )
+        squares = flat.square().sum(1)
+        counted = among(torch.isfinite(squares), real, used)
+        factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        factor = self.weight_scale(factor, records)
+        whole = (
+            torch.where(counted[:, None], flat * factor[:, None], 0.0)
+            .mul(2.0**self.grid.places)
+            .trunc()
+        )
+        within = (whole.square().sum(1) < SUMMABLE) & (
+            whole.long().square().sum(1) <= self.grid.most_squared
+        )
+        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))

@@ -10,17 +10,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError, first_line
 from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
-from lastiterate.torch.gradient_sums import (
-    PerRecord,
-    cast_records,
-)
+from lastiterate.torch.gradient_sums import PerRecord, cast_records
 from lastiterate.torch.parameters import State
 from lastiterate.torch.python_state import PythonState
-from lastiterate.torch.record_gradients import (
-    constant_gradients,
-    make_synthetic_records,
-    normal,
-)
+from lastiterate.torch.record_gradients import constant_gradients, make_synthetic_records, normal
 from lastiterate.torch.record_loss import FindsWeightedMeans, class_weight_error
 
 FILLS = (normal, torch.ones_like, torch.zeros_like)

@@ -9,22 +9,14 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError, first_line
 from lastiterate.torch.coarse_arithmetic import Coarsest
-from lastiterate.torch.gradient_sums import (
-    PerRecord,
-    WriteGuard,
-    arguments,
-    write_error,
-)
+from lastiterate.torch.gradient_sums import PerRecord, WriteGuard, arguments, write_error
 from lastiterate.torch.layers import Layer, UseCounter
 from lastiterate.torch.loss_checks import check_gradient, check_loss, check_moved, suggest_remedy
 from lastiterate.torch.parameters import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
-from lastiterate.audit.canaries import Neighbours
-from lastiterate.audit.end_to_end import AuditedTrainer, PublicTrainer
-from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.engine.exact_gradients import RecordGrid
 from lastiterate.engine.exact_noise import draws_of
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import Key
@@ -29,12 +27,11 @@ from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.run.run import Run
-from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_integer, check_kept
 from lastiterate.torch.coarse_arithmetic import Coarsest
-from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
-from lastiterate.torch.module_checks import check_fits, check_optimizer
-from lastiterate.torch.module_optimizer import Make, name_of
+from lastiterate.torch.gradient_sums import ExactRecords, cast_records
+from lastiterate.torch.module_checks import check_fits
+from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import (
     COMPILED,
     MEMORY,
@@ -44,7 +41,6 @@ from lastiterate.torch.module_training import (
     iterate_in_pieces,
     iterate_module,
     loss_of,
-    prepare,
     unwrap,
     unwrap_names,
 )
@@ -63,53 +59,6 @@ from lastiterate.torch.records import (
     to_arrays,
 )
 from lastiterate.torch.training_effect import Effect, check_like, digest, effect_of
-
-# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as integers.
-
-
-@dataclass(frozen=True, eq=False)
-class ExactRecords(PerRecord):
-    """``PerRecord`` on a grid.
-
-    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the
-    clip, each a function of that record and of the parameters alone; gradients that are not finite,
-    or beyond the clip, count as 0.
-    """
-
-    grid: RecordGrid = RecordGrid(0, 0)
-
-    def sums(
-        self,
-        trained: State,
-        constants: State,
-        records: tuple[Any, ...],
-        real: torch.Tensor | None = None,
-        used: int | None = None,
-    ) -> State:
-        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
-        assert self.clip is not None
-        gradients = self.contributions(trained, constants, records)
-        flat = torch.cat(
-            [
-                gradients[name].each() * factor
-                for name, factor in zip(self.parameters.names, self.parameters.scales, strict=True)
-            ],
-            dim=1,
-        )
-        squares = flat.square().sum(1)
-        counted = among(torch.isfinite(squares), real, used)
-        factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
-        factor = self.weight_scale(factor, records)
-        whole = (
-            torch.where(counted[:, None], flat * factor[:, None], 0.0)
-            .mul(2.0**self.grid.places)
-            .trunc()
-        )
-        within = (whole.square().sum(1) < SUMMABLE) & (
-            whole.long().square().sum(1) <= self.grid.most_squared
-        )
-        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
-        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
 
 def exactly(prepared: PreparedModule, key: Key) -> tuple[PreparedModule, Draws]:
@@ -660,123 +609,3 @@ def _damage_error(what: str) -> InputError:
         None,
         "check it with lastiterate verify",
     )
-
-
-# A run on a module as audits train it: many models at once, one per key.
-
-
-CLOSE = 1e-5
-"""Relative distance below which two models of single precision are the same."""
-
-
-def trainer(
-    run: Run,
-    model: torch.nn.Module | Grouped,
-    loss: object,
-    *,
-    optimizer: Make | None = None,
-) -> Callable[..., np.ndarray]:
-    """Return the trainer of a module, for ``lastiterate.audit.audit(run, train=...)``.
-
-    Parameters
-    ----------
-    run : Run
-        Run that releases the last iterate.
-    model : torch.nn.Module or Grouped
-        Module with its first parameters.
-    loss : callable
-        ``loss(output, *rest)`` of one record.
-    optimizer : callable, optional
-        Function from parameters to an optimizer or scheduler, as for `lastiterate.train`; the
-        optimizer of the run is then ``PostProcessing``, as in the certificate of such a model.
-
-    Returns
-    -------
-    callable
-        ``train(features, target, keys, absent)``: released parameters as an array (models, size),
-        in the order of the module's trained parameters. Gradients of the records ``absent`` are
-        zeroed.
-
-    Raises
-    ------
-    InputError
-        If the run releases every iterate, or has another optimizer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import torch
-    >>> import lastiterate as li
-    >>> from lastiterate.engine import keys_from_seed
-    >>> from lastiterate.torch import trainer
-    >>> run = li.Run(n=8, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(1.0))
-    >>> train = trainer(run, torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy)
-    >>> train(np.ones((8, 3), np.float32), np.zeros(8, int), keys_from_seed(0, 4)).shape
-    (4, 8)
-    """
-    if run.release == "all":
-        raise InputError(
-            "release", "must be 'last' for audits of modules", run.release, "audit the last iterate"
-        )
-    if optimizer is not None:
-        name = name_optimizer(optimizer, model)
-        if type(run.optimizer) is not PostProcessing:
-            raise InputError(
-                "optimizer of the run",
-                "must be PostProcessing where optimizer= makes the steps, so that the certificate is "
-                "of them",
-                type(run.optimizer).__name__,
-                f"calibrate and audit replace(run, optimizer=lastiterate.PostProcessing({name!r}))",
-            )
-        check_optimizer(run, model, optimizer)
-
-    def train(
-        features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
-    ) -> np.ndarray:
-        made = prepare(run, model, loss, (features, target), optimizer=optimizer)
-        return made.many(keys, tuple(absent))
-
-    return train
-
-
-class StandInModule(torch.nn.Module):
-    """-<parameters, record>: every record has the gradient that it is made of (see
-    ``lastiterate.audit.networks``)."""
-
-    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        super().__init__()
-        for name, shape in shapes.items():
-            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        flat = torch.cat([part.reshape(-1) for part in self.parameters()])
-        return -(rows * flat).sum(-1)
-
-
-def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> AuditedTrainer:
-    """The trainer of modules on a loss whose gradients are the records, for audits of a released
-    module's run; and ``train`` on the same module, as users call it."""
-
-    def numbers(model: ReleasedModel) -> np.ndarray:
-        assert isinstance(model, FittedModule)
-        return np.concatenate([model.state[name].double().numpy().ravel() for name in shapes])
-
-    def call(pair: Neighbours) -> PublicTrainer:
-        data = (
-            np.asarray(pair.with_record.features, np.float32),
-            np.asarray(pair.with_record.target, np.float32),
-        )
-        return PublicTrainer(
-            run,
-            data,
-            numbers,
-            {"model": StandInModule(shapes), "loss": _itself, "microbatch": 2},
-            CLOSE,
-        )
-
-    return AuditedTrainer(trainer(run, StandInModule(shapes), _itself), call)
-
-
-def _itself(out: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Of one record, what the module says of it."""
-    return out.sum()
