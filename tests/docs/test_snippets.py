@@ -57,6 +57,7 @@ NEEDED = {
     "docs/tutorials/table.md": ("model_signing",),
     "docs/guides/from-opacus.md": ("torch", "opacus"),
     "docs/guides/fine-tuning.md": ("torch",),
+    "docs/guides/hugging-face.md": ("torch", "transformers", "accelerate"),
     "docs/guides/cannot-be-private.md": ("torch",),
     "docs/guides/from-optax.md": ("optax",),
     "docs/tutorials/lora.md": ("torch", "transformers", "peft"),

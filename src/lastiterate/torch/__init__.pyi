@@ -1,6 +1,7 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
 from lastiterate.torch.accountant import describe as describe
 from lastiterate.torch.audited_modules import trainer as trainer
+from lastiterate.torch.hugging_face import DPTrainer as DPTrainer
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
 from lastiterate.torch.module_optimizer import PerEpoch as PerEpoch
 from lastiterate.torch.module_training import PerUnit as PerUnit

@@ -95,6 +95,8 @@ def item_of(dataset: torch.utils.data.Dataset[Any], number: int) -> Any:
     """One item; what a Dataset raises may hold a record's values, and only its type is shown."""
     try:
         return dataset[number]
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(
             "data",
@@ -373,7 +375,7 @@ def as_tuple(item: object) -> tuple[Any, ...]:
     return tuple(item) if isinstance(item, tuple | list) else (item,)
 
 
-def _is_same(one: Any, two: Any) -> bool:
+def is_same(one: Any, two: Any) -> bool:
     """Whether two readings of a part are equal, as far as they are numbers."""
     try:
         one, two = torch.as_tensor(one), torch.as_tensor(two)
@@ -393,7 +395,7 @@ def warn_of_random_items(data: Any, items: list[Any]) -> None:
     for number, item in enumerate(items[:READ_AGAIN]):
         again = as_tuple(item_of(data, number))
         pairs = zip(tree_leaves(as_tuple(item)), tree_leaves(again), strict=False)
-        if not all(_is_same(one, two) for one, two in pairs):
+        if not all(is_same(one, two) for one, two in pairs):
             warnings.warn(
                 "data: items of the Dataset differ when they are read again, and every record keeps "
                 "the form of one reading; leave random transforms out of the Dataset, and give them "
