@@ -4,8 +4,10 @@ An exception that a signal raises is lost where it lands in code whose errors ar
 callback of the garbage collector (JAX has one), a finaliser, a library that turns every error into
 its own. So the handler of the command line raises KeyboardInterrupt and keeps a flag as well, and
 every loop of long work calls ``check`` between its pieces. What was lost in a callback is raised
-again a moment later. A second Ctrl-C ends the process at once, and so does the first one where
-compiled code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
+again a moment later. So is one that comes while a compiled module is loaded: such modules call
+Python from code that ends the process where an exception comes back. A second Ctrl-C ends the
+process at once, and so does the first one where compiled code keeps the interpreter from noticing
+it for ``PATIENCE`` seconds.
 
 Importing this module does nothing, and without ``handle_interrupts`` nothing here does anything: programs
 that use the library keep the handlers that they have.
@@ -23,7 +25,9 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 __all__ = ["check", "later", "say", "unfinished"]
@@ -32,6 +36,8 @@ PATIENCE = 10.0
 """Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""
 NOTHING = "nothing was released"
 _AGAIN = b"\x00"
+_LOADING = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
+"""What runs while a compiled module is loaded."""
 
 
 class _State:
@@ -156,10 +162,15 @@ def end(said: str | None = None) -> None:
     os._exit(CODE)
 
 
-def _on_press(signum: int, frame: object) -> None:
+def _on_press(signum: int, frame: FrameType | None) -> None:
     _now.pending = True
     _now.noticed += 1
     if _now.heard and not _now.depth:
+        while frame is not None:
+            if frame.f_code in _LOADING:
+                _now.wake.send(_AGAIN)
+                return
+            frame = frame.f_back
         raise KeyboardInterrupt
 
 

@@ -247,6 +247,31 @@ def test_a_control_c_that_lands_where_errors_are_lost_is_raised_again(more):
     assert (code, out, err) == (130, "", "interrupted: nothing was released\n")
 
 
+LOADING = """
+    import _imp
+    from importlib.machinery import ExtensionFileLoader
+    from types import ModuleType
+
+    def load(module):
+        print("here", flush=True)
+        until = time.perf_counter() + 1.5
+        while time.perf_counter() < until:
+            pass
+        print("loaded", flush=True)
+
+    _imp.exec_dynamic = load
+    ExtensionFileLoader("compiled", "compiled.so").exec_module(ModuleType("compiled"))
+"""
+
+
+def test_a_compiled_module_is_loaded_before_a_control_c_is_raised():
+    """jaxlib ends the process where an exception comes out of the Python that it calls as it
+    loads."""
+    script = LOST.replace("    Late()\n", LOADING).replace("MORE", "time.sleep(3600)")
+    code, out, err, _ = pressed(script)
+    assert (code, out, err) == (130, "loaded\n", "interrupted: nothing was released\n")
+
+
 BUSY = """
 import hashlib
 from contextlib import nullcontext
