@@ -129,8 +129,13 @@ PACKAGES = (
     *TORCH,
 )
 """Packages with public names of their own, in addition to the top."""
-MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
-"""Public modules: every class in them."""
+MODULES = (
+    "lastiterate.run.domains",
+    "lastiterate.run.penalties",
+    "lastiterate.errors",
+    "lastiterate.release.distributed",
+)
+"""Public modules: every class in them, or what they list."""
 
 
 def public_names() -> dict[str, Any]:
@@ -140,11 +145,14 @@ def public_names() -> dict[str, Any]:
         module = import_module(package)
         found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
     for place in MODULES:
-        short = place.replace(".run.", ".")
+        short, module = place.replace(".run.", ".").replace(".release.", "."), import_module(place)
         found |= {
             f"{short}.{name}": value
-            for name, value in vars(import_module(place)).items()
-            if inspect.isclass(value) and value.__module__ == place and not name.startswith("_")
+            for name, value in vars(module).items()
+            if (inspect.isclass(value) or name in getattr(module, "__all__", ()))
+            and value.__module__ == place
+            and not name.startswith("_")
+            and name in getattr(module, "__all__", (name,))
         }
     return {name: value for name, value in found.items() if not inspect.ismodule(value)}
 

@@ -13,6 +13,7 @@ from lastiterate.accounting.noise_calibration import calibrate as calibrate
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.plugins import allow_plugins as allow_plugins
+from lastiterate.release import distributed as distributed
 from lastiterate.release.loading import load as load
 from lastiterate.release.loading import verify as verify
 from lastiterate.release.training import train as train

@@ -35,6 +35,7 @@ def test_every_public_name_is_in_the_reference():
             "bayes",
             "curves",
             "data",
+            "distributed",
             "domains",
             "errors",
             "estimators",

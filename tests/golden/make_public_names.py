@@ -17,7 +17,7 @@ from types import ModuleType
 
 FILE = Path(__file__).with_name("public_names.txt")
 STABLE = ("", ".curves", ".domains", ".penalties", ".data", ".errors", ".estimators", ".ledger")
-PROVISIONAL = (".audit", ".bayes", ".features", ".jax", ".testing", ".torch")
+PROVISIONAL = (".audit", ".bayes", ".distributed", ".features", ".jax", ".testing", ".torch")
 PACKAGES = {
     **dict.fromkeys(STABLE, "stable"),
     **dict.fromkeys(PROVISIONAL, "provisional"),
@@ -42,8 +42,8 @@ def list_packages() -> list[str]:
 
 
 def find_module(package: str) -> ModuleType:
-    """Return a public package; domains and penalties are found through the library."""
-    if package in (".domains", ".penalties"):
+    """Return a public package; distributed, domains and penalties are found through the library."""
+    if package in (".distributed", ".domains", ".penalties"):
         return getattr(import_module("lastiterate"), package[1:])
     return import_module(f"lastiterate{package}")
 

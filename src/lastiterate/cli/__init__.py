@@ -33,6 +33,10 @@ def main() -> None:
     except SystemExit as left:
         interrupts.finish()
         stopped = left.code == interrupts.CODE
+        if left.code and "lastiterate.release.distributed" in sys.modules:
+            from lastiterate.release.distributed import leave_job
+
+            leave_job(left.code if isinstance(left.code, int) else 1)
         if not stopped and not interrupts.is_pending():
             raise
         interrupts.end(None if stopped else interrupts.sentence())

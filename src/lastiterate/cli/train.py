@@ -230,6 +230,10 @@ class Training(ReadFile, FromFile):
         typer.Option("--memory", help="bytes it may take: 1GB; default: a quarter of free"),
     ] = None
     devices: Annotated[int, typer.Option("--devices", help="devices that share every batch")] = 1
+    processes: Annotated[
+        str | None,
+        typer.Option("--processes", help="1: alone, although a launcher started several"),
+    ] = None
     report_accuracy: Annotated[
         float | None,
         typer.Option(
@@ -310,32 +314,51 @@ class Training(ReadFile, FromFile):
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
     from lastiterate.release import file_training
+    from lastiterate.release.distributed import join, join_devices, keep_stdout
+    from lastiterate.release.ledger_charge import Charging
     from lastiterate.release.training import progress_bars
 
-    order = asked.order()
+    joined = 1 if asked.processes == "1" else join()
+    asked = replace(asked, devices=joined) if asked.devices == 1 else asked
+    order, processes = asked.order(), join_devices(joined)
+    first = processes.rank == 0
     (where, earlier), said = asked.folders(), asked.read_statement()
-    charging = asked.make_charging(
-        checkpoint=asked.checkpoint,
-        every=asked.checkpoint_every,
-        key_file=asked.checkpoint_key,
-        place=where,
-        earlier=earlier,
+    charging = (
+        asked.make_charging(
+            checkpoint=asked.checkpoint,
+            every=asked.checkpoint_every,
+            key_file=asked.checkpoint_key,
+            place=where,
+            earlier=earlier,
+        )
+        if first
+        else Charging()
     )
-    shown = Terminal(stderr=True)
+    shown = Terminal(stderr=True, quiet=not first)
 
     def say(text: str) -> None:
         shown.print(translate_to_flags(text, ["memory"]), highlight=False, soft_wrap=True)
 
-    with charging, progress_bars("training", shown) as (steps, rows):
+    with keep_stdout(processes), charging, progress_bars("training", shown) as (steps, rows):
         result = file_training.fit_file(
-            replace(order, progress=steps, rows_progress=rows, notice=say, charging=charging)
+            replace(
+                order,
+                progress=steps,
+                rows_progress=rows,
+                notice=say,
+                charging=charging,
+                processes=processes,
+            )
         )
+    if not first:
+        return processes.send(lambda: None)  # the model is out
     if result.scores is not None:
         tested_on = asked.test or "a bundled public test set"
         said.setdefault("accuracy", result.scores.describe(tested_on))
     if said and charging.finished is None:
         result = replace(result, model=result.model.with_statement(said))
     place = save_and_finish(result.model, where, charging)
+    processes.send(lambda: None)
     try:
         _show(result, str(place), asked)
         sys.stdout.flush()

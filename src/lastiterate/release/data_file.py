@@ -57,9 +57,10 @@ data's form."""
 @dataclass(frozen=True)
 class MemoryBound:
     """Bytes of memory that a command may take, about: as somebody ``stated``, or a quarter of what
-    is free."""
+    is free; ``room``: those for records, where that was found out before."""
 
     stated: int | None = None
+    room: float | None = None
 
     def __post_init__(self) -> None:
         if self.stated is not None and self.stated < LEAST:
@@ -73,6 +74,8 @@ class MemoryBound:
     @property
     def most(self) -> float:
         """Bytes for records, next to the program itself."""
+        if self.room is not None:
+            return self.room
         return free_memory() / 4 if self.stated is None else self.stated - PROGRAM
 
     def covers(self, size: int) -> bool:

@@ -268,6 +268,7 @@ def fit_file(order: TrainingRequest) -> TrainResult:
     a value is looked at; the caller finishes it. Nothing is written.
     """
     bound = MemoryBound(order.memory)
+    bound = replace(bound, room=order.processes.send(lambda: bound.most))
     if not order.stream and is_array_too_large(order.data, bound):
         order = _read_in_pieces(order, f"its values need more memory: {bound.words}")
     budget, sample = check_asked(order), order.model == SAMPLE
@@ -383,7 +384,7 @@ def _plan_linear(order: TrainingRequest, file: DataFile, maps: FeatureChoice) ->
         file.task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights
     )
     order.charging.name_unit(order.units, file.schema)
-    order = plan_for_units(order, task, order.charging.allowance())
+    order = plan_for_units(order, task, order.processes.send(order.charging.allowance))
     warn_of_noise(order.choice)
     return replace(order, model=None, size=file.size(order.certificate.run))
 

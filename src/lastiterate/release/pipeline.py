@@ -86,7 +86,8 @@ def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) ->
     other records."""
     from lastiterate.release.loading import load
 
-    if (kind.tables or order.kept is not None) and not order.in_pieces:
+    compared = (kind.tables or order.kept is not None) and not order.in_pieces
+    if compared and order.processes.rank == 0:
         order.charging.check_same(order.data if order.kept is None else order.kept)
     return load(place, like=order.model if order.charging.library and not kind.tables else None)
 
@@ -112,6 +113,12 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
         shared = Devices(order.devices)
         shared.check_checkpoint(order.charging.kept_in)
         shared.check_records(order.certificate.run.n)
+        order.processes.check_same(
+            epsilon=f"{order.budget} {order.delta}",
+            devices=str(order.devices),
+            run=f"{order.certificate.run.to_json()} {order.exact}",
+            schema=repr(order.schema),
+        )
     if not isinstance(order.data, LazyRecords) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats

@@ -24,6 +24,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
+from lastiterate.release.distributed import join_devices
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
@@ -324,7 +325,8 @@ def train(
 
     Under ``torchrun`` every process makes the same call with a module, and they train it together:
     noise is added once, the first process alone has ``ledger``, ``checkpoint`` and ``out``, and all
-    return the model.
+    return the model. So do processes that ``lastiterate.distributed.join`` connected, without a
+    module, with ``devices`` above 1.
 
     Examples
     --------
@@ -340,7 +342,7 @@ def train(
     >>> model.predict(x).shape
     (200,)
     """
-    processes, model = _join_processes(model)
+    processes, model = _join_processes(model, devices)
     with processes:
         kind, order, said = make_request(
             run,
@@ -420,7 +422,7 @@ def begin_steps(
     loop trains. ``more``: how the caller takes a step.
     """
     try:
-        processes, model = _join_processes(model)
+        processes, model = _join_processes(model, options.get("devices", 1))
         with ExitStack() as stack:
             stack.enter_context(processes)
             kind, order, said = make_request(
@@ -445,13 +447,15 @@ def begin_steps(
         raise InputError(called, error.rule.removesuffix(".")) from None
 
 
-def _join_processes(model: object) -> tuple[Processes, object]:
+def _join_processes(model: object, devices: object) -> tuple[Processes, object]:
     """Return the processes that train ``model`` together, and the model inside of their replicas."""
     try:
         kind = kind_for(model)
     except InputError:  # ``make_request`` refuses it
         return Processes(), model
-    return kind.load().join_processes(model) if kind.processes else (Processes(), model)
+    if kind.processes:
+        return kind.load().join_processes(model)
+    return join_devices(devices) if kind.shared else Processes(), model
 
 
 def check_options(function: str, options: Mapping[str, object]) -> None:

@@ -118,7 +118,7 @@ class Devices:
         with jax.enable_x64(True), explain_loss():
             return np.asarray(multihost_utils.process_allgather(own))
 
-    def _broadcast(self, own: np.ndarray) -> np.ndarray:
+    def broadcast(self, own: np.ndarray) -> np.ndarray:
         """The array of the first process, whose shape all of them have."""
         from jax.experimental import multihost_utils
 
@@ -149,7 +149,7 @@ class Devices:
                 None,
                 "start every process with one script and the same arguments",
             )
-        return self._broadcast(np.asarray(key))
+        return self.broadcast(np.asarray(key))
 
     def follow(
         self, checkpoint: Checkpoint | None, records: Callable[[], Iterable[Any]]
@@ -165,12 +165,12 @@ class Devices:
         if parts == 1:
             return checkpoint
         sent = b"" if checkpoint is None else FollowedCheckpoint.of(checkpoint)
-        size = int(self._broadcast(np.array(len(sent))))
+        size = int(self.broadcast(np.array(len(sent))))
         if size == 0:
             return None
         held = np.zeros(size, np.uint8) if part else np.frombuffer(sent, np.uint8)
-        held = self._broadcast(held)
-        secret = Secret(self._broadcast(np.frombuffer(os.urandom(32), np.uint8)).tobytes())
+        held = self.broadcast(held)
+        secret = Secret(self.broadcast(np.frombuffer(os.urandom(32), np.uint8)).tobytes())
         digest = np.frombuffer(bytes.fromhex(secret.digest(records())), np.uint8)
         if (self.gather(digest) != digest).any():
             raise InputError(

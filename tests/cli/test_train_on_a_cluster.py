@@ -1,0 +1,196 @@
+"""The files of "Train on a cluster", started over loopback: one model, one charge, one folder."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import yaml
+
+import lastiterate as li
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.release import distributed
+from tiers import unless
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guides" / "train-on-a-cluster.md").read_text(encoding="utf-8")
+BASH, TORCHRUN = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PYTHON = re.search(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+YAML = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+SRUN = f"""#!{sys.executable}
+import os, subprocess, sys
+told = dict(SLURM_JOB_ID=os.environ["JOB"], SLURM_STEP_NODELIST="127.0.0.1", SLURM_NTASKS="2",
+            SLURM_STEP_NUM_TASKS="2", SLURM_STEP_NUM_NODES="1")
+tasks = [subprocess.Popen(sys.argv[1:], env=os.environ | told | {{"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)}})
+         for i in range(2)]
+sys.exit(max(task.wait() for task in tasks))
+"""
+COMMAND = f"""#!/bin/sh
+exec {sys.executable} -m lastiterate "$@"
+"""
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with ``srun`` and ``lastiterate`` on the path, and the page's ledger in it."""
+    for name, text in (("srun", SRUN), ("lastiterate", COMMAND)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(li.__file__).parents[1]))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    Ledger(tmp_path / "wine.ledger").add(
+        "wine", unit="record", adjacency="zero-out", filter=GaussianFilter(9.0)
+    )
+    return tmp_path
+
+
+def find_port():
+    """Return a port that is free, and the one behind it too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return str(port)
+
+
+def start(words, rank, **more):
+    """Start one process of two, with the variables of torchrun."""
+    return subprocess.Popen(
+        words,
+        env={**os.environ, "WORLD_SIZE": "2", "RANK": str(rank), **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_job(words, **more):
+    """Return the exit codes, outputs and errors of two processes."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": find_port(), **more}
+    job = [start(words, rank, **told) for rank in range(2)]
+    said = [process.communicate(timeout=500) for process in job]
+    return [process.returncode for process in job], *zip(*said, strict=True)
+
+
+def test_tasks_of_slurm_release_one_model(desk, monkeypatch):
+    """JAX's own detection finds the tasks; they end without a word but the first one's screen."""
+    port = int(find_port())
+    monkeypatch.setenv("JOB", str(port))  # any number; JAX takes its port from it
+    ran = subprocess.run(["bash", "-c", BASH], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("epsilon 3 at") == 1 and "Gloo" not in ran.stdout
+    assert {path.name for path in desk.iterdir() if path.is_dir()} == {"slurm-model"}
+    assert li.verify(desk / "slurm-model")
+    (line,) = Ledger(desk / "wine.ledger").total("wine").releases
+    assert line.state == "released"
+
+
+@pytest.mark.parametrize("started", unless(lambda started: not started, [False, True]))
+def test_pods_of_kubernetes_release_one_model(desk, monkeypatch, started):
+    """The Job gives every pod the variables of a launcher, by a name that the service has."""
+    service, job = yaml.safe_load_all(YAML)
+    name, spec = job["metadata"]["name"], job["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (service["kind"], service["spec"]["clusterIP"]) == ("Service", "None")
+    assert service["spec"]["selector"] == {"job-name": name}
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0
+    given = {each["name"]: each.get("value") for each in container["env"]}
+    assert spec["completions"] == spec["parallelism"] == int(given["WORLD_SIZE"]) == 2
+    assert given["MASTER_ADDR"] == f"{name}-0.{pod['subdomain']}"
+    assert given["RANK"] is None and "job-completion-index" in str(container["env"])
+    (volume,), (mount,) = pod["volumes"], container["volumeMounts"]
+    assert volume["name"] == mount["name"] and mount["mountPath"] == "/shared"
+    if not started:
+        for variable, value in {**given, "RANK": "1"}.items():
+            monkeypatch.setenv(variable, value)
+        told = distributed.read_variables()
+        assert (told["coordinator_address"], told["process_id"]) == ("private-0.private:29501", 1)
+        return
+    words = [word.replace("/shared", str(desk)) for word in container["command"]]
+    codes, out, errors = run_job(words, KUBERNETES_SERVICE_HOST="10.0.0.1")
+    assert codes == [0, 0], errors
+    assert "epsilon 3 at" in out[0] and out[1] == ""
+    assert li.verify(desk / "model")
+
+
+FAILURES = """
+import os
+from dataclasses import replace
+rank, book = int(os.environ["RANK"]), dict(ledger="wine.ledger", devices=devices)
+assert devices == 2 and li.load("joint-model").certificate.epsilon(1e-5) <= 1
+for field, more in (("run", {}), ("epsilon", {"epsilon": 2.0 + rank})):
+    other = replace(run, step_size=0.5 + rank / 8) if field == "run" else run
+    try:
+        li.train(other, (x, y), **{"epsilon": 1.0, **book, **more})
+    except li.InputError as error:
+        assert error.argument == field and "same in every process" in str(error), error
+assert rank or not li.ledger.Ledger("wine.ledger").total("wine").releases
+
+def fail(done, steps, seconds):
+    if rank:
+        raise ZeroDivisionError("of process 1")
+li.train(replace(run, steps=600), (x, y), epsilon=1.0, progress=fail, out="lost", **book)
+"""
+
+
+def test_processes_of_python_release_one_model_and_end_together(desk):
+    """Runs that differ are refused before the charge; an exception in one process ends the other
+    without a release, and neither waits for the other."""
+    codes, _, errors = run_job([sys.executable, "-c", PYTHON + FAILURES])
+    assert codes == [1, 1], errors
+    assert "ZeroDivisionError: of process 1" in errors[1]
+    assert "a process, no longer answers" in errors[0] and "keeps the charge" in errors[0]
+    assert {path.name for path in desk.iterdir() if path.is_dir()} == {"joint-model"}
+    (line,) = Ledger(desk / "wine.ledger").total("wine").releases
+    assert line.state == "touched"
+
+
+@pytest.mark.parametrize("machines", unless(lambda _: False, [1, 2]))
+def test_torchrun_releases_one_model(desk, machines):
+    pytest.importorskip("torch")
+    text = TORCHRUN.replace("torchrun ", f"{sys.executable} -m torch.distributed.run ")
+    one, two = re.findall(r"^# on .*\n((?:.*\\\n)*.*\n)", text, re.MULTILINE)
+    assert "first-machine:29400" in two
+    line = one if machines == 1 else two.replace("first-machine:29400", f"127.0.0.1:{find_port()}")
+    line = line.replace("--nproc", "--standalone --nproc", machines == 1)
+    ran = [
+        subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(machines)
+    ]
+    errors = [each.communicate(timeout=500)[1].decode() for each in ran]
+    assert [each.returncode for each in ran] == [0] * machines, errors
+    assert li.verify(desk / "model")
+
+
+def test_missing_variables_and_others_that_do_not_answer_are_one_sentence(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(li.InputError, match=r"some are missing, got 'MASTER_ADDR and MASTER_PORT'"):
+        li.distributed.join()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "many")
+    with pytest.raises(li.InputError, match="integers as RANK, WORLD_SIZE and MASTER_PORT"):
+        li.distributed.join()
+    monkeypatch.setenv("MASTER_PORT", find_port())
+    monkeypatch.setattr(distributed, "PATIENCE", 0.1)
+    with pytest.raises(li.InputError, match="must all connect, and this is 1 of 2, got 'nothing"):
+        li.distributed.join()
+    monkeypatch.setenv("RANK", "0")
+
+    def refuse(**_):
+        raise RuntimeError("must be called before")
+
+    monkeypatch.setattr(jax.distributed, "initialize", refuse)
+    with pytest.raises(li.InputError, match="connect, and this is 0 of 2, got 'must be called bef"):
+        li.distributed.join()
