@@ -4,10 +4,10 @@ An exception that a signal raises is lost where it lands in code whose errors ar
 callback of the garbage collector (JAX has one), a finaliser, a library that turns every error into
 its own. So the handler of the command line raises KeyboardInterrupt and keeps a flag as well, and
 every loop of long work calls ``check`` between its pieces. What was lost in a callback is raised
-again a moment later. So is one that comes while a compiled module is loaded: such modules call
-Python from code that ends the process where an exception comes back. A second Ctrl-C ends the
-process at once, and so does the first one where compiled code keeps the interpreter from noticing
-it for ``PATIENCE`` seconds.
+again a moment later. So is one that comes while a compiled module is loaded: those of jaxlib end the
+process where an exception comes out of the Python that they call, and crash where they are made and
+not executed. A second Ctrl-C ends the process at once, and so does the first one where compiled
+code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
 
 Importing this module does nothing, and without ``handle_interrupts`` nothing here does anything: programs
 that use the library keep the handlers that they have.
@@ -36,8 +36,6 @@ PATIENCE = 10.0
 """Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""
 NOTHING = "nothing was released"
 _AGAIN = b"\x00"
-_LOADING = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
-"""What runs while a compiled module is loaded."""
 
 
 class _State:
@@ -166,12 +164,20 @@ def _on_press(signum: int, frame: FrameType | None) -> None:
     _now.pending = True
     _now.noticed += 1
     if _now.heard and not _now.depth:
-        while frame is not None:
-            if frame.f_code in _LOADING:
-                _now.wake.send(_AGAIN)
-                return
-            frame = frame.f_back
-        raise KeyboardInterrupt
+        if not _is_loading(frame):
+            raise KeyboardInterrupt
+        _now.wake.send(_AGAIN)
+
+
+def _is_loading(frame: FrameType | None) -> bool:
+    """Whether a compiled module is loaded: by importlib's function that makes and executes it."""
+    while frame is not None:
+        if frame.f_code.co_name == "_load_unlocked":
+            loader = getattr(frame.f_locals.get("spec"), "loader", None)
+            if isinstance(loader, ExtensionFileLoader):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _lost(unraisable: Any) -> None:
