@@ -196,7 +196,7 @@ x = own_x
 buffers.MOST_CHUNKS = most
 if not first:
     try:
-        li.train(run, (x, y), delta=1e-5, devices=2, checkpoint="kept", ledger="no-ledger-is-asked")
+        linear(key, devices=2, checkpoint=Checkpoint(Path(sys.argv[3] + "-2"), Key(bytes(32)), 0.0))
         raise SystemExit("a checkpoint of the second process was accepted")
     except InputError as error:
         assert error.argument == "checkpoint" and "process 0 of a job alone" in str(error), error
