@@ -72,6 +72,27 @@ class Cast(nn.Module):
             return self.one(x).float()
 
 
+class Lightning(nn.Module):
+    """The structure of a ``LightningModule``, whose loop nobody starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = around()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)
+
+    @property
+    def trainer(self) -> Any:
+        raise RuntimeError("attached to no Trainer")
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        return self.trainer.log(batch, number)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.trainer.optimizer
+
+
 class Dropped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(x, training=self.training)
@@ -119,6 +140,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
             nn.Sequential(Read(nn.GRU(4, 3, batch_first=True)), nn.Flatten(), nn.Linear(9, 2))
         ).module
     ),
+    "a `LightningModule`": Lightning,
     "tied weights": lambda: around(Tied()),
     "layers under `torch.utils.checkpoint`": lambda: around(Checkpointed()),
     "`bfloat16` parameters": lambda: around(nn.Linear(4, 4)).to(torch.bfloat16),
