@@ -149,10 +149,13 @@ def public_names() -> dict[str, Any]:
         found |= {
             f"{short}.{name}": value
             for name, value in vars(module).items()
-            if (inspect.isclass(value) or name in getattr(module, "__all__", ()))
-            and value.__module__ == place
-            and not name.startswith("_")
-            and name in getattr(module, "__all__", (name,))
+            if (
+                name in module.__all__
+                if hasattr(module, "__all__")
+                else inspect.isclass(value)
+                and value.__module__ == place
+                and not name.startswith("_")
+            )
         }
     return {name: value for name, value in found.items() if not inspect.ismodule(value)}
 

@@ -13,12 +13,12 @@ import yaml
 
 import lastiterate as li
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import distributed
+from lastiterate.release import jax_processes
 from tiers import unless
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "train-on-a-cluster.md").read_text(encoding="utf-8")
-BASH, TORCHRUN = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+BASH, TORCHRUN, _ = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 PYTHON = re.search(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
 YAML = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
 SRUN = f"""#!{sys.executable}
@@ -114,7 +114,7 @@ def test_pods_of_kubernetes_release_one_model(desk, monkeypatch, started):
     if not started:
         for variable, value in {**given, "RANK": "1"}.items():
             monkeypatch.setenv(variable, value)
-        told = distributed.read_variables()
+        told = jax_processes.read_variables()
         assert (told["coordinator_address"], told["process_id"]) == ("private-0.private:29501", 1)
         return
     words = [word.replace("/shared", str(desk)) for word in container["command"]]
@@ -183,7 +183,7 @@ def test_missing_variables_and_others_that_do_not_answer_are_one_sentence(monkey
     with pytest.raises(li.InputError, match="integers as RANK, WORLD_SIZE and MASTER_PORT"):
         li.distributed.join()
     monkeypatch.setenv("MASTER_PORT", find_port())
-    monkeypatch.setattr(distributed, "PATIENCE", 0.1)
+    monkeypatch.setattr(jax_processes, "PATIENCE", 0.1)
     with pytest.raises(li.InputError, match="must all connect, and this is 1 of 2, got 'nothing"):
         li.distributed.join()
     monkeypatch.setenv("RANK", "0")

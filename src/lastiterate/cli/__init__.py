@@ -33,8 +33,8 @@ def main() -> None:
     except SystemExit as left:
         interrupts.finish()
         stopped = left.code == interrupts.CODE
-        if left.code and "lastiterate.release.distributed" in sys.modules:
-            from lastiterate.release.distributed import leave_job
+        if left.code and "lastiterate.release.jax_processes" in sys.modules:
+            from lastiterate.release.jax_processes import leave_job
 
             leave_job(left.code if isinstance(left.code, int) else 1)
         if not stopped and not interrupts.is_pending():

@@ -232,7 +232,7 @@ class Training(ReadFile, FromFile):
     devices: Annotated[int, typer.Option("--devices", help="devices that share every batch")] = 1
     processes: Annotated[
         str | None,
-        typer.Option("--processes", help="1: alone, although a launcher started several"),
+        typer.Option("--processes", help="N here, or ray:N; 1: without the launcher's others"),
     ] = None
     report_accuracy: Annotated[
         float | None,
@@ -314,10 +314,14 @@ class Training(ReadFile, FromFile):
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
     from lastiterate.release import file_training
-    from lastiterate.release.distributed import join, join_devices, keep_stdout
+    from lastiterate.release.distributed import run_command
+    from lastiterate.release.jax_processes import join, join_devices, keep_stdout
     from lastiterate.release.ledger_charge import Charging
     from lastiterate.release.training import progress_bars
 
+    if asked.processes not in (None, "1"):
+        asked.order()  # what can be refused without the others is
+        raise typer.Exit(run_command(asked.processes, _without_processes(sys.argv[1:])))
     joined = 1 if asked.processes == "1" else join()
     asked = replace(asked, devices=joined) if asked.devices == 1 else asked
     order, processes = asked.order(), join_devices(joined)
@@ -367,6 +371,15 @@ def train_command(asked: Training) -> None:
         raise
     if place not in (where, charging.finished):
         raise typer.Exit(2)
+
+
+def _without_processes(words: list[str]) -> list[str]:
+    """The words of a command without ``--processes``."""
+    kept = [word for word in words if not word.startswith("--processes=")]
+    if "--processes" in kept:
+        at = kept.index("--processes")
+        del kept[at : at + 2]
+    return kept
 
 
 def _show(result: TrainResult, where: str, asked: Training) -> None:

@@ -1,221 +1,255 @@
-"""Train one model in several processes that jax.distributed connects."""
+"""Start processes that train one model together, on this machine or on a cluster of Ray."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import socket
+import subprocess
 import sys
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lastiterate.errors import InputError
-from lastiterate.release.training_request import Processes
+from lastiterate.release.jax_processes import STOPPED, join, leave_job
 
-__all__ = ["join"]
+if TYPE_CHECKING:
+    from lastiterate.release.released_model import ReleasedModel
+    from lastiterate.run.run import Run
 
-# JAX computes one program on the devices of all processes. Around it they meet here: all that is
-# public is compared before the charge, and the first process sends what it alone knows.
+__all__ = ["join", "train"]
 
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun, ``lastiterate.distributed`` and other launchers set for every process."""
-COUNTS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-"""In which variable torchrun, a step of Slurm and Open MPI say how many processes they started."""
-PATIENCE = 300.0
-"""Seconds that a process waits for the first one to listen."""
-SAME = "start every process with the same command and the same files"
+# Each process gets the variables of a launcher.
 
-
-def count_launched() -> int:
-    """How many processes a launcher started, this one among them; 1 without a launcher."""
-    for name in COUNTS:
-        text = os.environ.get(name, "")
-        if text.isdecimal() and int(text) > 0:
-            return int(text)
-    return 1
+Ended = tuple[int, bytes, bytes]
+"""The exit code of a process, its output and what it wrote to standard error."""
+WORKER = "from lastiterate.release.distributed import work; work()"
+RAY = "ray:"
 
 
-def join() -> int:
-    """Connect this process with the others that a launcher started.
+def train(run: Run, data: object, *, processes: int | str, **options: Any) -> ReleasedModel:
+    """Train one model with processes that this call starts.
 
-    Call it before anything else uses JAX. Under ``torchrun`` and other launchers that set ``RANK``,
-    ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` process 0 listens at the port behind
-    ``MASTER_PORT``; under Slurm and Open MPI JAX finds the others itself.
+    Parameters
+    ----------
+    run : Run
+        As ``lastiterate.train`` takes it.
+    data : object
+        As ``lastiterate.train`` takes it; every process gets a copy, or opens the same file.
+    processes : int or str
+        Number of processes on this machine; ``"ray:4"`` starts them on the cluster of Ray that this
+        machine belongs to, or else on one that Ray starts here.
+    **options : object
+        The other arguments of ``lastiterate.train``, without ``devices`` and ``progress``.
 
     Returns
     -------
-    int
-        Number of devices of all processes, for ``devices=`` of ``lastiterate.train``; 1 without a
-        launcher.
+    ReleasedModel
+        Model of ``lastiterate.train``, as one process would release it.
 
     Raises
     ------
     InputError
-        If a variable is missing, or the others cannot be reached.
+        If Ray is missing or too small, or a process fails. Nothing is released then.
 
     See Also
     --------
-    train : Start processes, and train in them.
+    join : Take part in a job that a launcher started.
 
     Notes
     -----
-    An error that ends one process ends it at once, and so all others: none waits for it.
+    Key, data and model cross the network between the processes, and Ray's object store.
 
     Examples
     --------
+    >>> import numpy as np
     >>> import lastiterate as li
-    >>> li.distributed.join()
-    1
+    >>> run = li.Run(n=20, steps=2, step_size=0.5, loss=li.Logistic(row_norm=2.0, ridge=0.1))
+    >>> try:
+    ...     li.distributed.train(run, (np.ones((20, 2)), np.zeros(20)), processes="several")
+    ... except li.InputError as error:
+    ...     print(error.argument)
+    processes
     """
-    if count_launched() == 1:
-        return 1
-    import jax
-
-    if not jax.distributed.is_initialized():
-        told = read_variables()
-        try:
-            if told.get("process_id"):
-                _wait_for(told["coordinator_address"])
-            jax.distributed.initialize(**told)
-        except (RuntimeError, ValueError, OSError) as error:
-            this = told.get("process_id", "one")
+    for name in ("devices", "progress"):
+        if name in options:
             raise InputError(
-                "processes",
-                f"must all connect, and this is {this} of {count_launched()}",
-                str(error).strip().split("\n")[0][:160],
-                "call join before anything else uses JAX, and let every machine reach the first one",
-            ) from None
-    return jax.device_count()  # pyright: ignore
-
-
-def _wait_for(address: str) -> None:
-    """Return when somebody listens there: JAX would abort the process when it has waited in vain."""
-    host, _, port = address.rpartition(":")
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with socket.create_connection((host, int(port)), timeout=10):
-                return
-        except OSError as error:
-            if time.monotonic() > end:
-                raise OSError(f"nothing listens at {address} ({error})") from None
-        time.sleep(0.2)
-
-
-def read_variables() -> dict[str, Any]:
-    """What jax.distributed needs to be told; of Slurm and Open MPI it reads the variables itself."""
-    if "WORLD_SIZE" not in os.environ:
-        return {}
-    missing = [name for name in VARIABLES if not os.environ.get(name)]
-    if missing:
+                name, "is not for processes that are started here", None, "leave it out"
+            )
+    sent = _find_pickler().dumps((run, data, options))
+    ended = start(str(processes), [sys.executable, "-c", WORKER], sent)
+    found = pickle.loads(ended[0][1]) if ended[0][1] else None
+    if isinstance(found, InputError):
+        raise found
+    if found is None:
         raise InputError(
             "processes",
-            f"must all have {', '.join(VARIABLES)} from their launcher, and some are missing",
-            " and ".join(missing),
-            "start them with torchrun, or leave WORLD_SIZE out for one process",
+            "must all take part to the end, and process 0 ended without a model",
+            ended[0][2].decode(errors="replace").strip().split("\n")[-1][:200],
         )
-    numbers = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
-    if not all(text.isdecimal() for text in numbers):
+    return found
+
+
+def _find_pickler() -> Any:
+    """What sends functions of a script or notebook too: joblib needs it, or has it inside."""
+    try:
+        return import_module("cloudpickle")
+    except ModuleNotFoundError:
+        return import_module("joblib.externals.cloudpickle")
+
+
+def work() -> None:
+    """Take part in a job of ``train``: its arguments come in, the first process's model goes out."""
+    from lastiterate.release import training
+    from lastiterate.release.model_kinds import kind_for
+
+    out = os.dup(1)
+    os.dup2(2, 1)
+    run, data, options = pickle.loads(sys.stdin.buffer.read())
+    code = 0
+    try:
+        devices = 1 if kind_for(options.get("model")).processes else join()
+        found: object = training.train(run, data, devices=devices, **options)
+    except InputError as error:
+        found, code = error, 2
+    if os.environ["RANK"] == "0":
+        with os.fdopen(out, "wb") as file:
+            file.write(pickle.dumps(found))
+    if code:
+        leave_job(code)
+    sys.exit(code)
+
+
+def run_command(processes: str, words: list[str]) -> int:
+    """Start a command in all processes; show what the first one wrote, and return its exit code."""
+    (code, out, told), *others = start(processes, [sys.executable, "-m", "lastiterate", *words])
+    sys.stderr.write(told.decode(errors="replace"))
+    for number, (other, _, why) in enumerate(others, 1):
+        last = why.decode(errors="replace").strip().split("\n")[-1]
+        if code and other and last not in told.decode(errors="replace") and STOPPED not in last:
+            sys.stderr.write(f"process {number}: {last}\n")
+    sys.stdout.write(out.decode(errors="replace"))
+    return code or max(other[0] for other in others)
+
+
+def start(processes: str, words: list[str], sent: bytes = b"") -> list[Ended]:
+    """Start ``words`` in every process, with ``sent`` as standard input, and wait for all of them."""
+    on_ray = processes.startswith(RAY)
+    text = processes.removeprefix(RAY)
+    if not text.isdecimal() or int(text) < 2:
         raise InputError(
-            "processes", "must have integers as RANK, WORLD_SIZE and MASTER_PORT", numbers
+            "processes",
+            "must be a number of at least 2, or ray: and such a number",
+            processes,
+            "such as 4 or ray:4",
         )
-    rank, count, port = map(int, numbers)
-    one_each = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1
+    return (_start_on_ray if on_ray else _start_here)(int(text), words, sent)
+
+
+def _variables(rank: int, count: int, host: str, port: int) -> dict[str, str]:
     return {
-        "coordinator_address": f"{os.environ['MASTER_ADDR']}:{port + 1 if port < 65535 else port - 1}",
-        "num_processes": count,
-        "process_id": rank,
-        "local_device_ids": int(os.environ.get("LOCAL_RANK", "0")) if one_each else None,
-        "cluster_detection_method": "deactivate",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
     }
 
 
-def join_devices(devices: object) -> Processes:
-    """The processes whose devices share the batches of a release; this one alone, where its own
-    device has all."""
-    if type(devices) is not int or devices < 2:
-        return Processes()
-    import jax
-
-    return JaxProcesses() if jax.process_count() > 1 else Processes()
-
-
-class JaxProcesses(Processes):
-    """All processes of a job as this one sees them.
-
-    **Guarantee:** a process that fails outside of JAX's program ends at once, without waiting for
-    the others, which closes its connections and ends them too.
-    """
-
-    def __init__(self) -> None:
-        import jax
-
-        from lastiterate.engine.streaming.buffers import Devices
-
-        self.rank, self.count = jax.process_index(), jax.process_count()
-        self._devices = Devices(jax.device_count())  # pyright: ignore
-        _end_on_errors()
-
-    def check_same(self, **facts: str) -> None:
-        digests = [hashlib.sha256(fact.encode()).digest() for fact in facts.values()]
-        every = self._devices.gather(np.frombuffer(b"".join(digests), np.uint8))
-        every = every.reshape(self.count, len(facts), -1)
-        for index, name in enumerate(facts):
-            for other in range(self.count):
-                if (every[other, index] != every[0, index]).any():
-                    raise InputError(
-                        name,
-                        f"must be the same in every process, and process {other} has another than "
-                        "process 0; nothing was released",
-                        None,
-                        SAME,
-                    )
-
-    def send(self, make: Any) -> Any:
-        sent = pickle.dumps(make()) if self.rank == 0 else b""
-        size = int(self._devices.broadcast(np.array(len(sent))))
-        held = np.frombuffer(sent, np.uint8) if self.rank == 0 else np.zeros(size, np.uint8)
-        return pickle.loads(self._devices.broadcast(held).tobytes())
+def _find_port() -> int:
+    """A port that was free, and the one behind it too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
-def _end_on_errors() -> None:
-    """From now on an exception that nobody catches ends this process at once: JAX would wait for
-    the others, and they for it."""
-    if sys.excepthook is not _print_and_leave:
-        sys.excepthook = _print_and_leave
+def _start_here(count: int, words: list[str], sent: bytes) -> list[Ended]:
+    port = _find_port()
+    local = {"LOCAL_WORLD_SIZE": str(count)}
+    job: list[subprocess.Popen[bytes]] = [
+        subprocess.Popen(
+            words,
+            env=os.environ
+            | local
+            | {"LOCAL_RANK": str(rank)}
+            | _variables(rank, count, "127.0.0.1", port),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(count)
+    ]
+    with ThreadPoolExecutor(count) as pool:
+        said = [pool.submit(process.communicate, sent) for process in job]
+    return [(process.wait(), *each.result()) for process, each in zip(job, said, strict=True)]
 
 
-def _print_and_leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    sys.__excepthook__(kind, error, trace)
-    leave_job(1)
-
-
-@contextmanager
-def keep_stdout(processes: Processes) -> Generator[None]:
-    """Send to standard error what libraries of a job write to standard output, as Gloo does when it
-    connects."""
-    if processes.count == 1:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
+def _start_on_ray(count: int, words: list[str], sent: bytes) -> list[Ended]:
+    """The same in actors, one for each process, that Ray places where it has room."""
     try:
-        os.dup2(2, 1)
-        yield
+        ray: Any = import_module("ray")
+    except ModuleNotFoundError:
+        raise InputError(
+            "processes",
+            "on Ray need that library, which is not installed",
+            f"{RAY}{count}",
+            "pip install lastiterate[ray], or start a number of processes here",
+        ) from None
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    try:
+        room = int(ray.cluster_resources().get("CPU", 0))
+        if room < count:
+            raise InputError(
+                "processes", f"must not be more than the {room} CPUs of Ray's cluster", count
+            )
+        gpus = 1 if ray.cluster_resources().get("GPU", 0) >= count else 0
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD")(_Actor)
+        actors = [actor.remote() for _ in range(count)]
+        host, port = ray.get(actors[0].find_address.remote())
+        return ray.get(
+            [
+                each.execute.remote(
+                    words[1:], _variables(rank, count, host, port), sent, os.getcwd()
+                )
+                for rank, each in enumerate(actors)
+            ]
+        )
+    except ray.exceptions.RayError as error:
+        raise InputError(
+            "processes",
+            "must all take part to the end, and Ray lost one of them",
+            str(error).strip().split("\n")[0][:160],
+        ) from None
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        if ours:
+            ray.shutdown()
 
 
-def leave_job(code: int) -> None:
-    """End this process without a word to the others; does nothing outside of a job."""
-    jax = sys.modules.get("jax")
-    if jax is not None and jax.distributed.is_initialized():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+class _Actor:
+    """A process of Ray, which starts one process of a job on its machine."""
+
+    def find_address(self) -> tuple[str, int]:
+        ray: Any = import_module("ray")
+        return ray.util.get_node_ip_address(), _find_port()
+
+    def execute(
+        self, words: list[str], variables: dict[str, str], sent: bytes, folder: str
+    ) -> Ended:
+        """Run Python, in the caller's folder where this machine has it."""
+        ran = subprocess.run(
+            [sys.executable, *words],
+            env=os.environ | variables,
+            input=sent,
+            capture_output=True,
+            check=False,
+            cwd=folder if os.path.isdir(folder) else None,
+        )
+        return ran.returncode, ran.stdout, ran.stderr

@@ -24,8 +24,8 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.release.distributed import join_devices
 from lastiterate.release.folder import to_path
+from lastiterate.release.jax_processes import join_devices
 from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end

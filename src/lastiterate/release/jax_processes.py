@@ -1,0 +1,221 @@
+"""Train one model in several processes that jax.distributed connects."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.release.training_request import Processes
+
+# JAX computes one program on the devices of all processes. Around it they meet here: all that is
+# public is compared before the charge, and the first process sends what it alone knows.
+
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun, ``lastiterate.distributed`` and other launchers set for every process."""
+COUNTS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+"""In which variable torchrun, a step of Slurm and Open MPI say how many processes they started."""
+PATIENCE = 300.0
+"""Seconds that a process waits for the first one to listen."""
+STOPPED = "no longer answers"
+SAME = "start every process with the same command and the same files"
+
+
+def count_launched() -> int:
+    """How many processes a launcher started, this one among them; 1 without a launcher."""
+    for name in COUNTS:
+        text = os.environ.get(name, "")
+        if text.isdecimal() and int(text) > 0:
+            return int(text)
+    return 1
+
+
+def join() -> int:
+    """Connect this process with the others that a launcher started.
+
+    Call it before anything else uses JAX. Under ``torchrun`` and other launchers that set ``RANK``,
+    ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` process 0 listens at the port behind
+    ``MASTER_PORT``; under Slurm and Open MPI JAX finds the others itself.
+
+    Returns
+    -------
+    int
+        Number of devices of all processes, for ``devices=`` of ``lastiterate.train``; 1 without a
+        launcher.
+
+    Raises
+    ------
+    InputError
+        If a variable is missing, or the others cannot be reached.
+
+    See Also
+    --------
+    train : Start processes, and train in them.
+
+    Notes
+    -----
+    An error that ends one process ends it at once, and so all others: none waits for it.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.distributed.join()
+    1
+    """
+    if count_launched() == 1:
+        return 1
+    import jax
+
+    if not jax.distributed.is_initialized():
+        told = read_variables()
+        try:
+            if told.get("process_id"):
+                _wait_for(told["coordinator_address"])
+            jax.distributed.initialize(**told)
+        except (RuntimeError, ValueError, OSError) as error:
+            this = told.get("process_id", "one")
+            raise InputError(
+                "processes",
+                f"must all connect, and this is {this} of {count_launched()}",
+                str(error).strip().split("\n")[0][:160],
+                "call join before anything else uses JAX, and let every machine reach the first one",
+            ) from None
+    _end_on_errors()
+    return jax.device_count()  # pyright: ignore
+
+
+def _wait_for(address: str) -> None:
+    """Return when somebody listens there: JAX would abort the process when it has waited in vain."""
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=10):
+                return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise OSError(f"nothing listens at {address} ({error})") from None
+        time.sleep(0.2)
+
+
+def read_variables() -> dict[str, Any]:
+    """What jax.distributed needs to be told; of Slurm and Open MPI it reads the variables itself."""
+    if "WORLD_SIZE" not in os.environ:
+        return {}
+    missing = [name for name in VARIABLES if not os.environ.get(name)]
+    if missing:
+        raise InputError(
+            "processes",
+            f"must all have {', '.join(VARIABLES)} from their launcher, and some are missing",
+            " and ".join(missing),
+            "start them with torchrun, or leave WORLD_SIZE out for one process",
+        )
+    numbers = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
+    if not all(text.isdecimal() for text in numbers):
+        raise InputError(
+            "processes", "must have integers as RANK, WORLD_SIZE and MASTER_PORT", numbers
+        )
+    rank, count, port = map(int, numbers)
+    one_each = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1
+    return {
+        "coordinator_address": f"{os.environ['MASTER_ADDR']}:{port + 1 if port < 65535 else port - 1}",
+        "num_processes": count,
+        "process_id": rank,
+        "local_device_ids": int(os.environ.get("LOCAL_RANK", "0")) if one_each else None,
+        "cluster_detection_method": "deactivate",
+    }
+
+
+def join_devices(devices: object) -> Processes:
+    """The processes whose devices share the batches of a release; this one alone, where its own
+    device has all."""
+    if type(devices) is not int or devices < 2:
+        return Processes()
+    import jax
+
+    return JaxProcesses() if jax.process_count() > 1 else Processes()
+
+
+class JaxProcesses(Processes):
+    """All processes of a job as this one sees them.
+
+    **Guarantee:** a process that fails outside of JAX's program ends at once, without waiting for
+    the others, which closes its connections and ends them too.
+    """
+
+    def __init__(self) -> None:
+        import jax
+
+        from lastiterate.engine.streaming.buffers import Devices
+
+        self.rank, self.count = jax.process_index(), jax.process_count()
+        self._devices = Devices(jax.device_count())  # pyright: ignore
+        _end_on_errors()
+
+    def check_same(self, **facts: str) -> None:
+        digests = [hashlib.sha256(fact.encode()).digest() for fact in facts.values()]
+        every = self._devices.gather(np.frombuffer(b"".join(digests), np.uint8))
+        every = every.reshape(self.count, len(facts), -1)
+        for index, name in enumerate(facts):
+            for other in range(self.count):
+                if (every[other, index] != every[0, index]).any():
+                    raise InputError(
+                        name,
+                        f"must be the same in every process, and process {other} has another than "
+                        "process 0; nothing was released",
+                        None,
+                        SAME,
+                    )
+
+    def send(self, make: Any) -> Any:
+        sent = pickle.dumps(make()) if self.rank == 0 else b""
+        size = int(self._devices.broadcast(np.array(len(sent))))
+        held = np.frombuffer(sent, np.uint8) if self.rank == 0 else np.zeros(size, np.uint8)
+        return pickle.loads(self._devices.broadcast(held).tobytes())
+
+
+def _end_on_errors() -> None:
+    """From now on an exception that nobody catches ends this process at once: JAX would wait for
+    the others, and they for it."""
+    if sys.excepthook is not _print_and_leave:
+        sys.excepthook = _print_and_leave
+
+
+def _print_and_leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    sys.__excepthook__(kind, error, trace)
+    leave_job(1)
+
+
+@contextmanager
+def keep_stdout(processes: Processes) -> Generator[None]:
+    """Send to standard error what libraries of a job write to standard output, as Gloo does when it
+    connects."""
+    if processes.count == 1:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def leave_job(code: int) -> None:
+    """End this process without a word to the others; does nothing outside of a job."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
