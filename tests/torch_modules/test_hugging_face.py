@@ -361,6 +361,20 @@ def test_streams_are_refused_and_lists_of_them_taken(tmp_path):
         trainer(tmp_path, run=replace(RUN, n=13)).train()
 
 
+def test_texts_without_labels_and_two_optimisers_are_refused_with_remedies_that_work(tmp_path):
+    bare = [{name: text[name] for name in ("input_ids", "attention_mask")} for text in TEXTS]
+    with pytest.raises(InputError, match=r"train_dataset must hold labels.*name them label"):
+        trainer(tmp_path / "a", train_dataset=bare).train()
+    named = [{**text, "labels": label} for text, label in zip(bare, Y.tolist(), strict=True)]
+    trainer(tmp_path / "b", train_dataset=named).train()
+    own = replace(RUN, optimizer=li.Adam(), step_size=0.1)
+    with pytest.raises(InputError, match=r"run must leave the update.*optimizer=None"):
+        trainer(tmp_path / "c", run=own)
+    found = trainer(tmp_path / "c", run=own, optimizer=None)
+    found.train()
+    assert found.fitted.run.optimizer == li.Adam()
+
+
 def test_an_encrypted_checkpoint_takes_the_place_of_plain_ones(tmp_path):
     key = tmp_path / "key"
     key.write_text("ab" * 32), key.chmod(0o600)

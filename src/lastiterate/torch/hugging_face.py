@@ -18,6 +18,7 @@ from lastiterate.errors import InputError
 from lastiterate.release.training import check_options, train
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
+from lastiterate.run.updates import PostProcessing
 from lastiterate.torch.records import READ_AGAIN, is_same
 from lastiterate.torch.released import FittedModule
 
@@ -231,6 +232,13 @@ class DPTrainer:
         self._progress = not args.disable_tqdm if progress is None else progress
         self._options: Any = options
         if "optimizer" not in options:
+            if type(self.run.optimizer) not in (type(None), PostProcessing):
+                raise InputError(
+                    "run",
+                    "must leave the update to the optimiser of the arguments",
+                    type(self.run.optimizer).__name__,
+                    "give optimizer=None too, and the run's own is executed",
+                )
             trained = [each for each in self._trainer.model.parameters() if each.requires_grad]
             self._make_optimizer(trained)
         names = [*self._trainer.label_names]
@@ -435,7 +443,16 @@ def list_columns(model: Any, labels: list[str]) -> set[str]:
 
 def take_own_loss(output: Any) -> Any:
     """The loss that a model computes of one record with labels."""
-    return output["loss"] if isinstance(output, Mapping) else output[0]
+    if not isinstance(output, Mapping):
+        return output[0]
+    if output.get("loss") is None:
+        raise InputError(
+            "train_dataset",
+            "must hold labels, from which the model computes its loss",
+            None,
+            "name them label or labels, or as the model's forward does; or give loss=",
+        )
+    return output["loss"]
 
 
 class CollatedRecords(torch.utils.data.Dataset[Any]):
