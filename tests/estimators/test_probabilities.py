@@ -19,6 +19,7 @@ from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, describe_algorithm
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
 from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.prediction import labels_with
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.probability_calibration import private_calibration
 
@@ -123,6 +124,28 @@ def test_a_threshold_of_two_costs_is_kept_in_the_folder(tmp_path):
     for wrong in ((1, 0), (-1, 2), (1, 2, 3), (1, float("inf")), (True, 2)):
         with pytest.raises(li.InputError, match="costs of a false alarm and of a miss"):
             DPLogisticRegression(row_norm=2.0, classes=[0, 1], threshold=wrong).fit(x, y)
+
+
+def test_costs_are_refused_for_weighted_records_with_the_threshold_that_they_mean(tmp_path):
+    """It decides as the costs do once the weights are taken out of the probabilities again."""
+    x, y, x_test, _ = table(2000, 0.1, 51)
+    model = DPLogisticRegression(row_norm=2.0, classes=[0, 1], class_weight={0: 1, 1: 20})
+    said = r"weighted records; state threshold=0\.5, .*or train without class weights"
+    with pytest.raises(li.InputError, match=said):
+        model.set_params(threshold=(1, 20)).fit(x, y)
+    model.set_params(threshold=None).fit(x, y)
+    with pytest.raises(li.InputError, match=said):
+        model.set_params(threshold=(1, 20)).predict(x_test)
+    model.fitted_.save(tmp_path / "model")
+    with pytest.raises(li.InputError, match=said):
+        labels_with(li.load(tmp_path / "model"), (1, 20))
+    with pytest.raises(li.InputError, match=r"state threshold=0\.6897, "):
+        model.set_params(threshold=(1, 9)).predict(x_test)
+    shares = model.predict_proba(x_test) / [1, 20]
+    shares /= shares.sum(axis=1, keepdims=True)
+    found = model.set_params(threshold=2 / 2.9).predict(x_test)
+    assert np.array_equal(found == 1, shares[:, 1] >= 0.1)
+    assert 0 < found.sum() < len(found)
 
 
 RANKING = r"^threshold must be one number here: costs \(a false alarm 1, a miss 10\) speak of "

@@ -228,6 +228,24 @@ def test_more_than_fifty_passes_must_be_worth_it() -> None:
     assert adult.best.risk > min(plan.risk for plan in adult.plans if plan.name == "whitened")
 
 
+def test_a_plan_that_is_passed_over_for_its_passes_is_told() -> None:
+    """With the prediction that it would have needed: just below it comes first, just above not."""
+    choice = consider(TASKS[1], epsilon=1.0, delta=1e-5)
+    first = next(plan for plan in choice.plans if plan.weighed == plan.risk)
+    many = next(plan for plan in choice.plans if plan.weighed > plan.risk)
+
+    def about(risk: float) -> str:
+        other = replace(many, risk=risk)
+        order = sorted((first, other), key=lambda plan: plan.weighed)
+        return replace(choice, plans=tuple(order)).about_passes
+
+    said = about(0.99 * first.risk)
+    needed = float(said.rsplit(" ", 1)[1])
+    assert "more than 50 passes" in said and needed < 0.99 * first.risk
+    assert about(1.001 * needed).startswith("a plan of more than 50 passes")
+    assert about(0.999 * needed) == about(1.01 * first.risk) == ""
+
+
 @pytest.mark.parametrize(
     ("n", "blocks"), [(99, 1), (300, 6), (500, 10), (1437, 10), (2400, 16), (54_000, 20)]
 )

@@ -713,6 +713,20 @@ def test_a_run_of_another_method_has_a_page(tmp_path, method):
     assert "it speaks of steps that each have noise of a known size" in text
 
 
+@pytest.mark.parametrize(
+    ("batching", "said"),
+    [
+        (li.Poisson(0.5), "Poisson: a fresh secret draw at every step; of expected size 30"),
+        (li.Cyclic(20), "3 in an epoch, of expected size 20"),
+    ],
+    ids=["drawn", "counted off"],
+)
+def test_only_batches_that_make_up_an_epoch_are_counted(batching, said, tmp_path):
+    text = page.page(read(trained(batching=batching).save(tmp_path / "m")))
+    text = re.sub(r"<[^>]+>", "", text)
+    assert said in " ".join(text.split()) and " 1 in an epoch" not in text
+
+
 def test_a_report_on_steps_that_follow_a_measured_smoothness(tmp_path):
     """Every row's conditions are asked of the run that theorems read."""
     loss = replace(RUN.loss, cap=0.1)

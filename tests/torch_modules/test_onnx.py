@@ -10,8 +10,10 @@ import pytest
 import torch
 from lastiterate_check.exports import read_release
 from torch import nn
+from typer.testing import CliRunner
 
 import lastiterate as li
+from lastiterate.cli import app
 from lastiterate.errors import InputError
 
 pytest.importorskip("onnxscript")
@@ -63,6 +65,9 @@ def test_a_module_answers_as_predict_does(tmp_path: Path) -> None:
     checked = li.verify(file)
     assert checked.holds and checked.epsilon == model.certificate.epsilon(model.delta)
     assert any("module's code" in text for text in checked.uncovered)
+    said = " ".join(CliRunner().invoke(app, ["verify", str(file)]).output.split())
+    assert "; weights, model and certificate agree. " in said and "module's code" in said
+    assert "compares, of a torch module the weights alone" in read_release(file)[1][-1]
 
 
 def test_several_inputs(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lastiterate_check.run import BadInput, Body
 
 NAMES = "weights.safetensors", "model.json", "certificate.json"
 MORE = "manifest.json"
-AGAIN = "lastiterate verify makes it again from the certified weights and compares"
+AGAIN = "lastiterate verify makes it again and compares, of a torch module the weights alone"
 METADATA = 14
 """The field of an ONNX model that holds texts by name."""
 Carried = tuple[dict[str, bytes], dict[str, str], str]

@@ -588,7 +588,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         )
     )
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
-    for said in filter(None, (choice.about_noise, choice.about_sharing if shared else "")):
+    sharing = choice.about_sharing if shared else ""
+    for said in filter(None, (choice.about_passes, choice.about_noise, sharing)):
         console.print(said[0].upper() + said[1:] + ".", highlight=False)
     sentence = explain_gain(first.certificate, delta)
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)

@@ -23,7 +23,7 @@ from lastiterate.estimators.file_estimators import (
 from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.score_meaning import Labels, pick_class, threshold_of
+from lastiterate.release.score_meaning import Labels, check_costs, pick_class, threshold_of
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
@@ -353,6 +353,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             Labels.
         """
         rows = self._rows(X)
+        check_costs(self.threshold, self.run_, "")
         chances = self.fitted_.probabilities(rows)
         threshold = threshold_of(self.threshold, len(self.classes_))
         return self._labels_in_order()[pick_class(chances, threshold)]

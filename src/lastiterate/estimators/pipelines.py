@@ -518,5 +518,11 @@ def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:
         )
     low, high = map(float, schema.target_range)
     if target_range is not None and tuple(map(float, target_range)) != (low, high):
-        raise InputError("target_range", "must be that of the schema", target_range, "leave it out")
+        raise InputError(
+            "target_range",
+            f"must be that of the schema, {low:g} to {high:g}",
+            target_range,
+            "leave it out where y has the schema's units; of a transformed y, such as a logarithm, "
+            "write the range into the schema",
+        )
     return Range(low, high)

@@ -138,6 +138,20 @@ class Choice:
         )
 
     @property
+    def about_passes(self) -> str:
+        """That a plan of lower predicted risk was passed over for its many passes, in one sentence;
+        empty where none was."""
+        best = self.best
+        many = [plan for plan in self.plans[1:] if plan.weighed > plan.risk and plan.fits]
+        if not any(plan.risk < best.risk <= plan.weighed for plan in many):
+            return ""
+        needed = (best.weighed - AT_STAKE) / WORTH
+        return (
+            f"a plan of more than {MANY_PASSES} passes over the data is taken only where it "
+            f"predicts less than {needed:.4g}"
+        )
+
+    @property
     def about_sharing(self) -> str:
         """The effect of a shared budget, in one sentence; empty where there is none."""
         best, other = (

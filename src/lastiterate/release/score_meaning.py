@@ -12,6 +12,7 @@ import numpy as np
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.run.probability_calibration import weighs_classes
 from lastiterate.run.run import Run
 from lastiterate.run.validation import NUMBERS, to_floats
 
@@ -93,16 +94,32 @@ def threshold_of(given: Any, classes: int) -> float | None:
 
 
 def check_costs(given: Any, run: Run, remedy: str) -> None:
-    """Refuse a threshold that is stated by costs for scores that nothing makes probabilities of."""
-    if not isinstance(given, tuple | list) or run.probability_calibration is not None:
+    """Refuse a threshold that is stated by costs for scores that are not frequencies among the
+    records: nothing made probabilities of them, or classes weigh differently."""
+    weights = run.loss.class_weights
+    if weights is not None and (len(weights) != 2 or not weighs_classes(run)):
+        weights = None
+    if not isinstance(given, tuple | list) or (run.probability_calibration and weights is None):
         return
     share, (alarm, miss) = threshold_of(given, 2), cast("Sequence[float]", given)
+    costs = f"must be one number here: costs (a false alarm {alarm:g}, a miss {miss:g}) speak of "
+    if run.probability_calibration is None:
+        raise InputError(
+            "threshold",
+            f"{costs}calibrated probabilities, and these scores rank records, and nothing more",
+            None,
+            f"{remedy}state threshold={share:.4g}, a place in this ranking",
+        )
+    assert share is not None and weights is not None
+    one, two = weights
+    weighted = share * two / (share * two + (1 - share) * one)
     raise InputError(
         "threshold",
-        f"must be one number here: costs (a false alarm {alarm:g}, a miss {miss:g}) speak of "
-        "calibrated probabilities, and these scores rank records, and nothing more",
+        f"{costs}frequencies among the records, and the class weights {one:g} and {two:g} made "
+        "these probabilities those of weighted records",
         None,
-        f"{remedy}state threshold={share:.4g}, a place in this ranking",
+        f"state threshold={weighted:.4g}, which is what the costs say of weighted records, or train "
+        "without class weights",
     )
 
 

@@ -153,8 +153,12 @@ def execution(subject: ReportSource) -> Markup | str:
             "batches",
             [
                 f"{batches['kind']}: {batches['words']}; ",
-                show_count("batches.blocks", batches["blocks"]),
-                " in an epoch, of expected size ",
+                *(  # drawn at every step, or all records: nothing that is counted off
+                    []
+                    if batches["blocks"] == 1
+                    else [show_count("batches.blocks", batches["blocks"]), " in an epoch, "]
+                ),
+                "of expected size ",
                 show_number("batches.expected_size", batches["expected_size"], "-"),
             ],
         ),

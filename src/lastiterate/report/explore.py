@@ -296,6 +296,12 @@ def page() -> str:
         tag(
             "section",
             tag("table", tag("tbody", answers)),
+            tag(
+                "p",
+                "A record is a row, or a person where the run takes persons as records. What train "
+                "measures besides (means, covariances, calibration) is part of a model's epsilon "
+                "and not of this one.",
+            ),
             tag("details", tag("summary", "all that applies"), tag("ul", "", id="others")),
             id="answer",
             aria_live="polite",
