@@ -220,7 +220,7 @@ def test_a_regression_takes_a_schema():
     )
     assert model.score(cells, y) > 0.5
     with pytest.raises(
-        InputError, match="target_range must be that of the schema, 0 to 10, .*a transformed y"
+        InputError, match=r"target_range must be that of the schema, 0 to 10, .*a transformed y"
     ):
         DPHuberRidge(schema=schema, target_range=(0, 1)).fit(cells, y)
 
