@@ -3,13 +3,14 @@ is used."""
 
 import json
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.delayed_shifts import block_intervals
+from lastiterate.analysis.delayed_shifts import block_interval_counts, block_intervals
 from lastiterate.analysis.restarted_sampling import last_steps
 from lastiterate.curves import delayed_shifts
 from lastiterate.curves.allocation import AllocationPld
@@ -39,6 +40,24 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
                 assert ours >= true * (1 - 1e-4) - 1e-9, (run, curve, epsilon)
                 near = max(near, true / ours if true > 1e-3 else 0.0)
     assert near > 0.9
+
+
+def test_shifts_that_no_later_step_hides_have_a_rank_too():
+    """NumPy's quantiles of infinite numbers are no numbers, and it warns."""
+    run = li.Run(
+        n=1200,
+        steps=480,
+        step_size=0.2,
+        clip=1.0,
+        noise=li.NoiseMultiplier(15.0),
+        loss=li.Logistic(ridge=0.01),
+        batching=li.RandomAllocation(5),
+    )
+    steps = last_steps(run, 1 / run.blocks, 0.0, run.blocks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ranks = [block_interval_counts(curve) for curve in block_intervals(steps, run.blocks)]
+    assert np.isfinite(ranks).all()
 
 
 def test_intervals_and_what_hides_them():

@@ -224,7 +224,7 @@ def _block_shifts_representable(
     return certain, tuple(
         (
             np.array([share for share, _ in parts]),
-            np.array([np.minimum(np.quantile(shift, places), 1e100) for _, shift in parts]),
+            np.array([np.quantile(np.minimum(shift, 1e100), places) for _, shift in parts]),
             count,
         )
         for parts, count in passes
