@@ -13,9 +13,11 @@ import threading
 import pytest
 
 import lastiterate as li
+from lastiterate.analysis import block_positions
 from lastiterate.errors import InputError
 from lastiterate.report import charts, explore
 from lastiterate.report.page import part
+from lastiterate.theorems import witnesses
 
 from . import browser as browsers
 
@@ -34,6 +36,21 @@ def test_answers_are_the_accountants(batching):
     assert closed["epsilon"] is None or closed["epsilon"] >= found["epsilon"]
     if closed["final"]:
         assert closed["epsilon"] == found["epsilon"], "a final answer does not change"
+
+
+def test_few_arrays_with_an_entry_of_every_block_are_kept():
+    """With ten million blocks one has 80 MB."""
+    for batching in ("cyclic", "allocation"):
+        for passes in range(1, 7):
+            fields = {"n": 1003, "batch": 1, "passes": passes, "batching": batching}
+            explore.answer(explore.DEFAULT | fields, rows="closed")
+    caches = (
+        block_positions.place_mus,
+        block_positions._unit_mus,
+        block_positions._unit_by_block,
+        witnesses._constant_sum,
+    )
+    assert max(cache.cache_info().currsize for cache in caches) <= 4
 
 
 def test_an_answer_says_what_it_is_about():

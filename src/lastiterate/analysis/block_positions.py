@@ -206,8 +206,12 @@ def latest_shift(c: Array, s: Array, first: int, last: int) -> float:
 
 # mu of the last iterate for every position that a record can have in the order of the batches.
 
+FEW = 4
+"""Arrays that are kept of each kind, for the theorems and the search that look at one run: with ten
+million blocks each has 80 MB."""
 
-@lru_cache(maxsize=256)
+
+@lru_cache(maxsize=FEW)
 def _unit_mus(c: float, steps: int, blocks: int, diameter: float) -> Array:
     """``constant_mus`` for shifts and noise of size 1 and a diameter in units of the shift: mu is
     proportional to the shift and inversely to the noise, so that a search computes this once."""
@@ -219,7 +223,7 @@ MOST_WORK = 2_000_000
 block; a fiftieth of it where restarts are searched as well."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=FEW)
 def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
     """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape
     (blocks,).
@@ -273,7 +277,7 @@ def block_constants(run: Run) -> Array:
     return c * shrinkage(run, run.step_sizes)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=FEW)
 def _unit_by_block(
     full: float,
     short: float,

@@ -123,7 +123,7 @@ def _draw(shifts: Array, chance: Array, sign: float) -> GridDistribution:
     return law_of_values(np.append(sign * shifts, 0.0), np.append(chance, missed))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)  # kept with the probability of every block
 def _constant_sum(
     scaled_bend: float, steps: int, chance: tuple[float, ...], sign: float
 ) -> GridDistribution:
