@@ -89,8 +89,9 @@ def pytest_on(folder: Path, names: list[str], plugins: list[Any], *options: str)
     import pytest
 
     os.chdir(folder)
-    sys.path[:0] = [str(folder), str(folder / "src"), str(folder / "tests")]
-    os.environ["PYTHONPATH"] = f"{folder / 'src'}:{folder / 'tests'}"
+    ways = [str(folder / part) for part in ("", "src", "checker/src", "tests")]
+    sys.path[:0] = ways
+    os.environ["PYTHONPATH"] = os.pathsep.join(ways)
     return int(
         pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options, *names], plugins)
     )
@@ -101,7 +102,7 @@ class Listener:
 
     def __init__(self, package: str, found: Calls) -> None:
         self.package, self.found, self.now = package, found, set()
-        self.begun = 0.0
+        self.begun, self.failed = 0.0, ""
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Forget what earlier tests left in caches, so that their functions are called again."""
@@ -124,6 +125,8 @@ class Listener:
             self.now.add(f"{name.removeprefix(self.package)} {frame.f_code.co_firstlineno}")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = f"{report.nodeid}: {report.longreprtext.splitlines()[-1]}"
         if report.when == "call":
             sys.settrace(None)
             self.found[report.nodeid] = {
@@ -161,9 +164,9 @@ def calls(folder: Path, tests: tuple[str, ...], memory: Path) -> Calls:
     if stale:
         print(f"listing what the tests of {len(stale)} files call ...", flush=True)
         if forked(lambda: listen(folder, stale, digests, known, memory), 3600) != 0:
-            raise SystemExit(
-                "a test fails without any mutant (or they take an hour): mend that first"
-            )
+            failed = memory.with_suffix(".failed")
+            why = failed.read_text() if failed.exists() else "the tests took an hour"
+            raise SystemExit(f"a test fails without any mutant, mend that first: {why}")
         known = json.loads(memory.read_text())
     return {name: entry for file in digests for name, entry in known[file]["tests"].items()}
 
@@ -173,12 +176,15 @@ def listen(
 ) -> int:
     """Run tests with a ``Listener`` and remember what it heard (in a fork)."""
     found: Calls = {}
-    code = pytest_on(folder, stale, [Listener(f"{folder}/", found)])
+    listener = Listener(f"{folder}/", found)
+    code = pytest_on(folder, stale, [listener])
     for file in stale:
         own = {name: entry for name, entry in found.items() if name.split("::")[0] == file}
         known[file] = {"digest": digests[file], "tests": own}
     if code == 0:
         memory.write_text(json.dumps(known))
+    else:
+        memory.with_suffix(".failed").write_text(listener.failed)
     return code
 
 

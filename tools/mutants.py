@@ -203,7 +203,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for job in range(asked.jobs):
             copied = Path(folder) / str(job)
-            for part in ("src", "tests", "benchmarks"):
+            for part in ("src", "checker", "tests", "benchmarks", "docs"):
                 shutil.copytree(
                     ROOT / part, copied / part, ignore=shutil.ignore_patterns("__pycache__")
                 )
