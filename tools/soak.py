@@ -25,8 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-SLACK = 16 * 2**20
-"""Bytes that a process may grow by: less than 2 kB for each of 10,000 fits."""
+SLACK, FEW = 16 * 2**20, 2
+"""Bytes that a process may grow by, less than 2 kB for each of 10,000 fits; threads and files that
+come and go."""
 TWENTIETHS = 20
 
 
@@ -54,7 +55,7 @@ def watch(process: int, count: int, work: Callable[[int], str]) -> int:
     first, last = held[len(held) // 10], held[-1]
     growth = last[0] - first[0]
     print(f"{dict(outcomes)}; {growth / 2**20:+.1f} MiB since a tenth of them")
-    more = any(now > before for now, before in zip(last[1:], first[1:], strict=True))
+    more = any(now > before + FEW for now, before in zip(last[1:], first[1:], strict=True))
     return int(growth > SLACK or more or outcomes["wrong"] > 0)
 
 
@@ -75,7 +76,11 @@ def fits(count: int) -> int:
                 regressor = DPHuberRidge(epsilon=1.0, row_norm=3.5, target_range=(-1.0, 1.0))
                 answers = regressor.fit(x[:n], values[:n]).predict(x)
             else:
-                answers = DPLogisticRegression(epsilon=1.0, row_norm=3.5).fit(x[:n], labels[:n]).predict(x)
+                answers = (
+                    DPLogisticRegression(epsilon=1.0, row_norm=3.5)
+                    .fit(x[:n], labels[:n])
+                    .predict(x)
+                )
         return "right" if answers.shape == (400,) and np.isfinite(answers).all() else "wrong"
 
     return watch(os.getpid(), count, work)
