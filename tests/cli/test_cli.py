@@ -156,10 +156,12 @@ def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
         "--algorithm",
         "noisy-gd",
     ]
+    weights = "--class-weight", "no=1,yes=3"
     with pytest.warns(UserWarning, match="both move predictions to one class"):
-        code, out, _ = call(
-            *options, "--class-weight", "no=1,yes=3", "--threshold", "1:9", "--out", tmp_path / "m"
-        )
+        code, _, err = call(*options, *weights, "--threshold", "1:9", "--out", tmp_path / "m")
+    assert code == 2 and "state --threshold 0.25, " in " ".join(err.split())
+    with pytest.warns(UserWarning, match="both move predictions to one class"):
+        code, out, _ = call(*options, *weights, "--threshold", "0.1", "--out", tmp_path / "m")
     assert code == 0 and "no 0.3333, yes 1 (scaled so that" in " ".join(out.split())
     run = json.loads((tmp_path / "m" / "model.json").read_text())["run"]
     assert run["loss"]["class_weights"] == [1 / 3, 1.0]

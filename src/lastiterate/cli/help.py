@@ -62,6 +62,7 @@ TRAINING = {
         "checkpoint_every",
         "checkpoint_key",
         "devices",
+        "processes",
     ),
     "Expert": ("algorithm", "batch", "prox", "cap", "secure_noise"),
 }
