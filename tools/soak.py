@@ -52,7 +52,7 @@ def watch(process: int, count: int, work: Callable[[int], str]) -> int:
                 f"{time.perf_counter() - began:.0f} s",
                 flush=True,
             )
-    first, last = held[len(held) // 10], held[-1]
+    first, last = held[max(0, len(held) // 10 - 1)], held[-1]
     growth = last[0] - first[0]
     print(f"{dict(outcomes)}; {growth / 2**20:+.1f} MiB since a tenth of them")
     more = any(now > before + FEW for now, before in zip(last[1:], first[1:], strict=True))
