@@ -175,6 +175,8 @@ def main() -> int:
     files = [
         path for path in files if not asked.words or any(word in path.name for word in asked.words)
     ]
+    if not files:
+        parser.error(f"no file of formulas has {' or '.join(asked.words)} in its name")
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     if asked.sample is not None and asked.sample < len(mutants):
         mutants = random.Random(asked.seed).sample(mutants, asked.sample)
