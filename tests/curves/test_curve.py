@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.curve import BestOf, EpsDelta
+from lastiterate.curves.curve import BestOf, EpsDelta, Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture, ceiling
 from lastiterate.curves.renyi import Rdp, rdp_epsilon, rdp_log_delta
 from lastiterate.errors import InputError
@@ -134,6 +134,16 @@ def test_group_privacy():
     # a tabled order alpha becomes alpha / 2 at 3 times its divergence (Mironov, Proposition 2)
     tabled = Rdp(orders=(2.0, 3.0, 8.0), values=(0.02, 0.03, 0.08)).group(2)
     assert tabled.orders == (4.0,) and 0.24 <= tabled.values[0] <= 0.24 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("size", "doublings"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)]
+)
+def test_a_group_doubles_as_often_as_its_size_needs(size, doublings):
+    """Mironov 2017, Proposition 2, for 2^c records: 3^c times the divergence at 2^c alpha."""
+    for order in (2.0, 7.5):
+        wanted = 3**doublings * Gdp(0.1).rdp(2**doublings * order)
+        assert wanted <= Grouped(Gdp(0.1), size).rdp(order) <= wanted * (1 + 1e-9)
 
 
 def test_point_guarantee_below_its_epsilon():
