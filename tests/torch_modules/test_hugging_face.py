@@ -13,7 +13,7 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import DPTrainer
-from torch_modules.test_processes import joined  # noqa: F401
+from torch_modules.test_processes import join_threads
 
 transformers = None
 pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.errors.RepeatedFitWarning")
@@ -120,7 +120,10 @@ def test_it_releases_what_train_does(tmp_path):
             | {"weight_decay": 0.0 if off else 0.3}
             for off in (False, True)
         ]
-        rate = lambda step: step / 2 if step < 2 else (4 - step) / 2  # noqa: E731
+
+        def rate(step):
+            return step / 2 if step < 2 else (4 - step) / 2
+
         return torch.optim.lr_scheduler.LambdaLR(torch.optim.AdamW(groups, lr=0.02), rate)
 
     alone = li.train(
@@ -145,7 +148,7 @@ def test_afterwards_it_is_a_trainer_of_the_released_model(tmp_path):
     model = reader()
     found = trainer(tmp_path / "o", model=model, eval_dataset=TEXTS, compute_metrics=accuracy)
     with pytest.raises(AttributeError, match=r"train\(\) first"):
-        found.certificate  # noqa: B018
+        _ = found.certificate
     found.train()
     assert found.model is model
     same({name: state(model)[name] for name in found.fitted.state}, found.fitted.state)
@@ -171,13 +174,13 @@ def test_the_seed_of_the_arguments_is_no_key(tmp_path):
     )
 
 
-def test_two_processes_train_it_together(joined, tmp_path):  # noqa: F811
+def test_two_processes_train_it_together(monkeypatch, tmp_path):
     alone = trainer(tmp_path / "alone", seed=3)
     alone.train()
     ledger = Ledger(tmp_path / "ledger")
     ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
     every = [trainer(tmp_path / "both", seed=3, ledger=ledger) for _ in range(2)]
-    for output in joined(2, lambda mine: every[mine.rank].train()):
+    for output in join_threads(monkeypatch)(2, lambda mine: every[mine.rank].train()):
         assert output.metrics["train_epsilon"] == alone.certificate.epsilon(1e-3)
     same(every[0].fitted.state, every[1].fitted.state)
     same(every[0].fitted.state, alone.fitted.state, 2e-6)
@@ -258,7 +261,9 @@ def test_callbacks_hear_nothing_of_the_training(tmp_path):
 
 @pytest.mark.parametrize("name", ["compute_loss_func", "optimizers", "optimizer_cls_and_kwargs"])
 def test_parts_of_the_loop_are_refused_for_ours(name, tmp_path):
-    sgd = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
+    def sgd(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
     given = {
         "compute_loss_func": smooth,
         "optimizers": (sgd(reader().parameters()), None),

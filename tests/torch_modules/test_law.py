@@ -100,7 +100,10 @@ def sample_together(count, run, monkeypatch):
 
     module = torch.nn.Linear(2, COPIES, dtype=torch.float64)
     torch.nn.init.zeros_(module.weight), torch.nn.init.zeros_(module.bias)
-    loss = lambda out, y: ((out - y) ** 2).sum() / 2  # noqa: E731
+
+    def loss(out, y):
+        return ((out - y) ** 2).sum() / 2
+
     with monkeypatch.context() as patched:
         patched.setattr(PreparedModule, "total", look)
         fit_module(run, module, loss, (X, Y), key_from_seed(3))

@@ -241,9 +241,8 @@ def test_noise_has_its_exact_variance_on_any_number_of_processes(count, exact, m
 # ``train``, its charge and its folder.
 
 
-@pytest.fixture
-def joined(monkeypatch):
-    """Every thread's ``train`` finds its own processes, and the main one is alone."""
+def join_threads(monkeypatch):
+    """Let every thread's ``train`` find its own processes, and the main one be alone."""
     own = threading.local()
     monkeypatch.setattr(processes, "_join", lambda: getattr(own, "mine", Processes()))
 
@@ -255,6 +254,11 @@ def joined(monkeypatch):
         return run_job(count, enter)
 
     return run
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    return join_threads(monkeypatch)
 
 
 TRAINED = replace(RUN, noise=None)

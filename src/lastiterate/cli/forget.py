@@ -84,7 +84,7 @@ def forget_command(asked: Forgetting) -> None:
     from lastiterate.cli.train import save_and_finish
     from lastiterate.release.file_training import find_free_folder
     from lastiterate.release.forget_file import Request, forget_file
-    from lastiterate.release.training import steps_bar
+    from lastiterate.release.progress import steps_bar
     from lastiterate.release.training_request import parse_delta
 
     if asked.reserve < 0:

@@ -317,7 +317,7 @@ def train_command(asked: Training) -> None:
     from lastiterate.release.distributed import run_command
     from lastiterate.release.jax_processes import join, join_devices, keep_stdout
     from lastiterate.release.ledger_charge import Charging
-    from lastiterate.release.training import progress_bars
+    from lastiterate.release.progress import progress_bars
 
     if asked.processes not in (None, "1"):
         asked.order()  # what can be refused without the others is

@@ -53,8 +53,8 @@ from lastiterate.release.linear_plans import (
 )
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
+from lastiterate.release.progress import notebook_progress
 from lastiterate.release.score_meaning import Answers, Labels
-from lastiterate.release.training import notebook_progress
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits, find_id_columns
 from lastiterate.run.adjacency import has_fixed_size

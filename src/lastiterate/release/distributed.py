@@ -123,11 +123,11 @@ def work() -> None:
 
 def run_command(processes: str, words: list[str]) -> int:
     """Start a command in all processes; show what the first one wrote, and return its exit code."""
-    (code, out, told), *others = start(processes, [sys.executable, "-m", "lastiterate", *words])
-    sys.stderr.write(told.decode(errors="replace"))
+    (code, out, errors), *others = start(processes, [sys.executable, "-m", "lastiterate", *words])
+    sys.stderr.write(errors.decode(errors="replace"))
     for number, (other, _, why) in enumerate(others, 1):
         last = why.decode(errors="replace").strip().split("\n")[-1]
-        if code and other and last not in told.decode(errors="replace") and STOPPED not in last:
+        if code and other and last not in errors.decode(errors="replace") and STOPPED not in last:
             sys.stderr.write(f"process {number}: {last}\n")
     sys.stdout.write(out.decode(errors="replace"))
     return code or max(other[0] for other in others)

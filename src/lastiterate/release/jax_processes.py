@@ -76,13 +76,13 @@ def join() -> int:
     import jax
 
     if not jax.distributed.is_initialized():
-        told = read_variables()
+        settings = read_variables()
         try:
-            if told.get("process_id"):
-                _wait_for(told["coordinator_address"])
-            jax.distributed.initialize(**told)
+            if settings.get("process_id"):
+                _wait_for(settings["coordinator_address"])
+            jax.distributed.initialize(**settings)
         except (RuntimeError, ValueError, OSError) as error:
-            this = told.get("process_id", "one")
+            this = settings.get("process_id", "one")
             raise InputError(
                 "processes",
                 f"must all connect, and this is {this} of {count_launched()}",
@@ -107,10 +107,8 @@ def _wait_for(address: str) -> None:
         time.sleep(0.2)
 
 
-def read_variables() -> dict[str, Any]:
-    """What jax.distributed needs to be told; of Slurm and Open MPI it reads the variables itself."""
-    if "WORLD_SIZE" not in os.environ:
-        return {}
+def check_variables() -> None:
+    """Refuse a launcher that sets some of ``VARIABLES`` only."""
     missing = [name for name in VARIABLES if not os.environ.get(name)]
     if missing:
         raise InputError(
@@ -119,6 +117,14 @@ def read_variables() -> dict[str, Any]:
             " and ".join(missing),
             "start them with torchrun, or leave WORLD_SIZE out for one process",
         )
+
+
+def read_variables() -> dict[str, Any]:
+    """Read the launcher's variables as arguments of jax.distributed.initialize; none under Slurm and
+    Open MPI, whose variables JAX reads itself."""
+    if "WORLD_SIZE" not in os.environ:
+        return {}
+    check_variables()
     numbers = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
     if not all(text.isdecimal() for text in numbers):
         raise InputError(

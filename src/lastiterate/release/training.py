@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_run import ExactRun
@@ -29,6 +27,7 @@ from lastiterate.release.jax_processes import join_devices
 from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end
+from lastiterate.release.progress import steps_bar
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.training_request import (
     Budget,
@@ -115,79 +114,6 @@ def with_record_draws(
             "copies", f"must be those of the run, {run.augmentation.copies}", copies, "leave it out"
         )
     return run
-
-
-# A bar of steps and time on standard error; nothing that depends on the data.
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-@contextmanager
-def steps_bar(
-    what: str, console: Console | None = None
-) -> Generator[Callable[[int, int, float], None]]:
-    """Show a bar of steps, by default on standard error.
-
-    The bar is a function of steps done, steps in all and seconds; in a notebook it is a line.
-    """
-    with progress_bars(what, console) as (bar, _):
-        yield bar
-
-
-@contextmanager
-def progress_bars(
-    what: str, console: Console | None = None
-) -> Generator[tuple[Callable[[int, int, float], None], Callable[[int, int], None] | None]]:
-    """Show the bar of ``steps_bar``, and on a terminal another one while records are read.
-
-    The second one is a function of the records read and of all; ``None`` elsewhere.
-    """
-    line = notebook_progress(what)
-    if line is not None:
-        yield line, None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    with progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True) if console is None else console,
-    ) as bar:
-        rows = bar.add_task("reading records", total=None, visible=False)
-        task = bar.add_task(what, total=None, visible=False)  # until the data are read
-
-        def show_steps(done: int, steps: int, seconds: float) -> None:
-            bar.update(task, completed=done, total=steps, visible=True)
-
-        def show_rows(done: int, count: int) -> None:
-            bar.update(rows, completed=done, total=count, visible=True)
-
-        yield show_steps, show_rows if bar.console.is_terminal else None
-
-
-def notebook_progress(what: str) -> Callable[[int, int, float], None] | None:
-    """What shows steps and seconds in one line of a notebook, written again and again.
-
-    ``None`` outside of notebooks.
-    """
-    ipython: Any = sys.modules.get("IPython")
-    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
-        return None
-    display, shown = cast(Any, import_module("IPython.display")).display, list[Any]()
-
-    def show(done: int, steps: int, seconds: float) -> None:
-        said = {"text/plain": f"{what}: {done} of {steps} steps, {seconds:.1f} s"}
-        if shown:
-            shown[0].update(said, raw=True)
-        else:
-            shown.append(display(said, raw=True, display_id=True))
-
-    return show
 
 
 # ``train``: one function from a described run and data to a released model; JAX is loaded late.

@@ -21,6 +21,7 @@ from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint, versio
 from lastiterate.engine.checkpoint import Key as Secret
 from lastiterate.engine.random import Key, fresh_key
 from lastiterate.errors import InputError
+from lastiterate.release.jax_processes import check_variables
 from lastiterate.release.training_request import Processes, TrainingRequest, is_source
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_graphs import identity
@@ -36,8 +37,6 @@ from lastiterate.torch.training_effect import digest
 # too, is the same computation from the same key in each of them: noise is added once.
 
 Value = TypeVar("Value")
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun, ``accelerate launch`` and other launchers set for every process."""
 SAME = "start every process with one script and the same arguments"
 REMEDIES = {
     "model": "call torch.manual_seed before you build the module, or give it in "
@@ -54,7 +53,7 @@ def join_processes(model: object) -> tuple[Processes, Any]:
     """The processes that a launcher started to train ``model``, and the module inside of its
     replicas; one process where there is none.
 
-    Errors: a launcher that sets some of ``VARIABLES`` only.
+    Errors: a launcher that sets some of its variables only.
     """
     return _join(), unwrap_replicas(model)
 
@@ -70,14 +69,7 @@ def _join() -> Processes:
     if not distributed.is_initialized():
         if os.environ.get("WORLD_SIZE", "1") in ("", "1"):
             return Processes()
-        missing = [name for name in VARIABLES if not os.environ.get(name)]
-        if missing:
-            raise InputError(
-                "processes",
-                f"must all have {', '.join(VARIABLES)} from their launcher, and some are missing",
-                " and ".join(missing),
-                "start the script with torchrun, or leave WORLD_SIZE out for one process",
-            )
+        check_variables()
         with _explain_loss():
             distributed.init_process_group("gloo")
         atexit.register(_leave_job)
