@@ -15,6 +15,9 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.data import load_bundled
 from lastiterate.engine.trainer import Trainer
 from lastiterate.release import folder as artefact
+from lastiterate.report.execution_section import execution
+from lastiterate.report.exports import model_card
+from lastiterate.report.subject import read as read_report_source
 from support import call
 
 RUN = [
@@ -165,6 +168,11 @@ def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
     assert code == 0 and "no 0.3333, yes 1 (scaled so that" in " ".join(out.split())
     run = json.loads((tmp_path / "m" / "model.json").read_text())["run"]
     assert run["loss"]["class_weights"] == [1 / 3, 1.0]
+    subject = read_report_source(tmp_path / "m")
+    card = model_card(subject)["README.md"]
+    assert "- class weights in training: no: 0.333333, yes: 1\n- predicts: yes from " in card
+    assert '- "tabular"\n' in card
+    assert "<td>no: 0.333333, yes: 1</td>" in execution(subject)
     rows = list(csv.DictReader(io.StringIO(call("predict", tmp_path / "m", table / "t.csv")[1])))
     assert list(rows[0]) == ["a", "prediction", "probability_no", "probability_yes"]
     assert [row["prediction"] for row in rows] == [

@@ -64,12 +64,13 @@ def test_make_show_verify_cancel(tmp_path: Path) -> None:
     assert "at the budget's delta 1e-05 (a card may state epsilon at another):" in shown
     rest = Allowance.of(Ledger(file).total())
     fits = " ".join(shown.split()).partition("fits with epsilon up to ")[2].split()[0]
-    mu = budget(float(fits), 1e-5)
+    largest = budget(float(fits), 1e-5)
     assert (
-        rest.filter.charge(Gdp(mu)).costs[0]
+        rest.filter.charge(Gdp(largest)).costs[0]
         <= rest.left[0]
-        < rest.filter.charge(Gdp(1.02 * mu)).costs[0]
+        < rest.filter.charge(Gdp(1.02 * largest)).costs[0]
     )
+    assert f"enough is left for {math.floor(4 * mu**2) - 1} more like the last" in words
     (body,) = json.loads(call("show", file, "--json")[1])["datasets"]
     assert body["left"]["squared mu"] == pytest.approx(1 - 0.25 / body["filter"]["mu"] ** 2)
     assert body["releases"][0]["state"] == "reserved"

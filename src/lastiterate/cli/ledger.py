@@ -134,7 +134,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     from lastiterate.accounting.certificate_subject import format_rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
-    from lastiterate.ledger.quote import budget_delta, together
+    from lastiterate.ledger.quote import budget_delta, count_repeats, together
     from lastiterate.release.allowance import Allowance
 
     ledger = Ledger(file)
@@ -186,6 +186,8 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
                 markup=False,
                 soft_wrap=True,
             )
+        if not problems and (repeats := count_repeats(total)) is not None:
+            console.print(f"  enough is left for {repeats} more like the last", highlight=False)
     console.print(
         f"head {head}",
         highlight=False,

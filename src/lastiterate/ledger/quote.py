@@ -173,6 +173,18 @@ def charged_epsilon(release: Release, delta: float) -> float:
     return curve_from_dict(json.loads(release.curve)).epsilon(delta)
 
 
+def count_repeats(total: Total) -> int | None:
+    """How many more charges like the newest that counts fit into the budget; ``None`` where there
+    is no such charge, or it cost nothing."""
+    counted = [release for release in total.releases if release.state != "cancelled"]
+    if not counted:
+        return None
+    rows = zip(total.filter.budget, total.spent, counted[-1].charge.costs, strict=True)
+    return min(
+        (max(0, budget - spent) // cost for budget, spent, cost in rows if cost), default=None
+    )
+
+
 def _describe_spent(total: Total) -> str:
     """The spent share of the budget, and the epsilon of all charges together; both rounded up.
 

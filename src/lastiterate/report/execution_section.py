@@ -176,6 +176,9 @@ def execution(subject: ReportSource) -> Markup | str:
             ],
         ),
     ]
+    weights = describe_class_weights(subject)
+    if weights:
+        rows.append(("class weights in training", weights))
     if subject.predicts:
         rows.append(("predicts", subject.predicts))
     if subject.software:
@@ -188,6 +191,16 @@ def execution(subject: ReportSource) -> Markup | str:
             )
         )
     return tag("section", tag("h3", "How the run was described"), make_table(rows), class_="screen")
+
+
+def describe_class_weights(subject: ReportSource) -> str:
+    """Say what a record of each class counts in training; empty where all count alike."""
+    weights = None if subject.run is None else subject.run.loss.class_weights
+    if weights is None:
+        return ""
+    named = (subject.schema or {}).get("classes") or ()
+    classes = named if len(named) == len(weights) else range(len(weights))
+    return ", ".join(f"{name}: {weight:.6g}" for name, weight in zip(classes, weights, strict=True))
 
 
 def word(subject: ReportSource) -> Markup | str:

@@ -26,6 +26,7 @@ from lastiterate.release.folder import (
     format_manifest,
     read_files,
 )
+from lastiterate.report.execution_section import describe_class_weights
 from lastiterate.report.figures import effects_as_markdown
 from lastiterate.report.guarantee_section import describe_typed_facts
 from lastiterate.report.guideline_sheets import (
@@ -126,10 +127,11 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 def model_card(subject: ReportSource) -> dict[str, str]:
     """A Hugging Face model card: front matter and text."""
     body, stated = subject.body, subject.body["stated"]
+    weights = describe_class_weights(subject)
     head = dump(
         {
             "library_name": "lastiterate",
-            "tags": ["differential-privacy", "tabular"],
+            "tags": ["differential-privacy"] + ["tabular"] * (subject.schema is not None),
             "differential_privacy": {
                 "epsilon": body["epsilon"],
                 "delta": body["delta"],
@@ -158,6 +160,8 @@ def model_card(subject: ReportSource) -> dict[str, str]:
         "",
         f"- protected unit: {line(stated['unit']['words'])}",
         f"- neighbours: {line(describe_neighbours(subject))}",
+        *(f"- class weights in training: {line(text)}" for text in (weights,) if text),
+        *(f"- predicts: {line(text)}" for text in (subject.predicts,) if text),
         "",
         "| delta | epsilon at most |",
         "|---|---|",
