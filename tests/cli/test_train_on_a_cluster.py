@@ -10,8 +10,10 @@ from pathlib import Path
 import jax
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import lastiterate as li
+from lastiterate.cli import app
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import jax_processes
 from tiers import unless
@@ -124,17 +126,70 @@ def test_pods_of_kubernetes_release_one_model(desk, monkeypatch, started):
     assert li.verify(desk / "model")
 
 
+MODES = {
+    "torchrun": ("WORLD_SIZE", "RANK"),
+    "Slurm": ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    "Open MPI": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+}
+
+
+@pytest.mark.parametrize("launcher", list(MODES))
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tune", "wine"], "tune trains in one process"),
+        (["forget", "model", "wine", "--remove", "ids"], "forget trains in one process"),
+        (["train", "wine", "--secure-noise"], "--secure-noise needs the whole data"),
+        (["train", "wine", "--algorithm", "dp-svrg"], "--algorithm needs the whole data"),
+        (
+            ["train", "wine", "--algorithm", "permuted-sgd", "--batch", "poisson:0.1"],
+            "--batch needs the whole data",
+        ),
+        (["train", "x.csv", "--model", "bayes-linear"], "--model needs the whole data"),
+        (
+            ["train", "wine", "--adjacency", "add-remove", "--n", "100"],
+            "--adjacency needs the whole data",
+        ),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else part.split()[0],
+)
+def test_one_sentence_refuses_several_processes_of_what_takes_one(
+    desk, monkeypatch, launcher, words, said
+):
+    """The first process says it, and no process connects, reads or charges."""
+    count, rank = MODES[launcher]
+    monkeypatch.setenv(count, "2")
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **_: pytest.fail("it connects"))
+    words = [*words, "--epsilon", "1", "--ledger", "wine.ledger", "--out", "model"]
+    before = (desk / "wine.ledger").read_bytes()
+    for own in "01":
+        monkeypatch.setenv(rank, own)
+        ended = CliRunner().invoke(app, words)
+        assert ended.exit_code == 2, ended.output
+        assert ended.output.count("\n") == ended.output.count(said) == int(own == "0")
+    assert (desk / "wine.ledger").read_bytes() == before and not (desk / "model").exists()
+
+
+def test_processes_that_would_be_started_are_refused_before(desk):
+    words = ["train", "wine", "--epsilon", "1", "--secure-noise", "--processes", "2"]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2 and "--secure-noise needs" in ended.output, ended.output
+
+
 FAILURES = """
 import os
 from dataclasses import replace
 rank, book = int(os.environ["RANK"]), dict(ledger="wine.ledger", devices=devices)
 assert devices == 2 and li.load("joint-model").certificate.epsilon(1e-5) <= 1
-for field, more in (("run", {}), ("epsilon", {"epsilon": 2.0 + rank})):
+for field, more in (("run", {}), ("epsilon", {"epsilon": 2.0 + rank}), ("data", {})):
     other = replace(run, step_size=0.5 + rank / 8) if field == "run" else run
+    records = (x + rank * (field == "data"), y)
     try:
-        li.train(other, (x, y), **{"epsilon": 1.0, **book, **more})
+        li.train(other, records, **{"epsilon": 1.0, **book, **more})
     except li.InputError as error:
         assert error.argument == field and "same in every process" in str(error), error
+    else:
+        raise SystemExit(f"processes that differ in {field} were accepted")
 assert rank or not li.ledger.Ledger("wine.ledger").total("wine").releases
 
 def fail(done, steps, seconds):
@@ -145,10 +200,11 @@ li.train(replace(run, steps=600), (x, y), epsilon=1.0, progress=fail, out="lost"
 
 
 def test_processes_of_python_release_one_model_and_end_together(desk):
-    """Runs that differ are refused before the charge; an exception in one process ends the other
-    without a release, and neither waits for the other."""
-    codes, _, errors = run_job([sys.executable, "-c", PYTHON + FAILURES])
+    """Runs and records that differ are refused before the charge; an exception in one process ends
+    the other without a release, and neither waits for the other."""
+    codes, out, errors = run_job([sys.executable, "-c", PYTHON + FAILURES])
     assert codes == [1, 1], errors
+    assert "[Gloo]" not in "".join([*out, *errors])
     assert "ZeroDivisionError: of process 1" in errors[1]
     assert "a process, no longer answers" in errors[0] and "keeps the charge" in errors[0]
     assert {path.name for path in desk.iterdir() if path.is_dir()} == {"joint-model"}

@@ -20,7 +20,7 @@ from lastiterate.release import data_file
 from lastiterate.release.file_training import PublicScores, fit_file
 from lastiterate.release.prediction import prediction_rows
 from lastiterate.release.score_meaning import Labels
-from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
+from lastiterate.release.training_request import Algorithm, Budget, Processes, TrainingRequest
 from support import call
 
 NO_YES = Labels(("no", "yes"))
@@ -196,7 +196,7 @@ def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, caps
         '[columns.age]\nkind = "number"\nlow = 0\nhigh = 100\n'
     )
     with pytest.raises(InputError, match="test file is declared public"):
-        Training(data=order.data, epsilon=1.0, test=order.data).order()
+        Training(data=order.data, epsilon=1.0, test=order.data).order(Processes())
 
 
 @pytest.mark.parametrize(

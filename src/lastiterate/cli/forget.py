@@ -84,9 +84,11 @@ def forget_command(asked: Forgetting) -> None:
     from lastiterate.cli.train import save_and_finish
     from lastiterate.release.file_training import find_free_folder
     from lastiterate.release.forget_file import Request, forget_file
+    from lastiterate.release.jax_processes import refuse_launcher
     from lastiterate.release.progress import steps_bar
     from lastiterate.release.training_request import parse_delta
 
+    refuse_launcher("forget")
     if asked.reserve < 0:
         raise InputError("reserve", "must be an integer number of records", asked.reserve)
     where, earlier = find_free_folder(asked.data) if asked.out is None else (asked.out, None)

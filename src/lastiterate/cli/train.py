@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +42,7 @@ from lastiterate.release.released_model import ReleasedModel
 
 if TYPE_CHECKING:
     from lastiterate.release.file_training import TrainResult
-    from lastiterate.release.training_request import TrainingRequest
+    from lastiterate.release.training_request import Processes, TrainingRequest
 
 # Save a model that was paid for. Where its folder cannot be written, it goes to a temporary one.
 
@@ -265,12 +266,12 @@ class Training(ReadFile, FromFile):
             said |= {} if text is None else {name: text}
         return check_statement(said)
 
-    def order(self) -> TrainingRequest:
-        """The same, read and checked."""
+    def order(self, processes: Processes) -> TrainingRequest:
+        """The same, checked by the flags alone; ``processes``: who trains together."""
         from lastiterate.cli import run_flags as flags
+        from lastiterate.release.file_training import check_asked
         from lastiterate.release.training_request import Algorithm, TrainingRequest
 
-        schema = self.read_schema()
         if self.test is not None and not self.test_is_public:
             raise InputError(
                 "test",
@@ -286,11 +287,10 @@ class Training(ReadFile, FromFile):
                 "name it with --test FILE, or leave --test-is-public out",
             )
         batching = None if self.batch is None else flags.parse_batching(self.batch)
-        return TrainingRequest(
+        order = TrainingRequest(
             data=self.data,
             budget=self.budget,
             model=self.model,
-            schema=schema,
             test=self.test,
             algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
             row_norm=self.row_norm,
@@ -305,7 +305,11 @@ class Training(ReadFile, FromFile):
             calibrated=self.calibrated,
             class_weight=flags.class_weight(self.class_weight),
             threshold=flags.threshold(self.threshold),
+            processes=processes,
         )
+        if processes.count > 1:
+            check_asked(order)
+        return order
 
 
 @app.command("train")
@@ -314,18 +318,27 @@ class Training(ReadFile, FromFile):
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
     from lastiterate.release import file_training
-    from lastiterate.release.distributed import run_command
-    from lastiterate.release.jax_processes import join, join_devices, keep_stdout
+    from lastiterate.release.distributed import count_processes, run_command
+    from lastiterate.release.jax_processes import (
+        LaunchedProcesses,
+        join,
+        join_devices,
+        redirect_stdout,
+        refuse_once,
+    )
     from lastiterate.release.ledger_charge import Charging
     from lastiterate.release.progress import progress_bars
 
     if asked.processes not in (None, "1"):
-        asked.order()  # what can be refused without the others is
+        asked.order(LaunchedProcesses(count_processes(asked.processes)))
+        asked.read_schema()  # what can be refused without the others is
         raise typer.Exit(run_command(asked.processes, _without_processes(sys.argv[1:])))
-    joined = 1 if asked.processes == "1" else join()
-    asked = replace(asked, devices=joined) if asked.devices == 1 else asked
-    order, processes = asked.order(), join_devices(joined)
-    first = processes.rank == 0
+    # before they connect all of them refuse the same: a file may be missing in one of them alone
+    with refuse_once(launched := LaunchedProcesses(1 if asked.processes == "1" else None)):
+        order = asked.order(launched)
+    joined = 1 if order.processes.count == 1 else join()
+    processes = join_devices(joined)
+    first, schema = processes.rank == 0, asked.read_schema()
     (where, earlier), said = asked.folders(), asked.read_statement()
     charging = (
         asked.make_charging(
@@ -343,10 +356,13 @@ def train_command(asked: Training) -> None:
     def say(text: str) -> None:
         shown.print(translate_to_flags(text, ["memory"]), highlight=False, soft_wrap=True)
 
-    with keep_stdout(processes), charging, progress_bars("training", shown) as (steps, rows):
+    libraries = redirect_stdout(2) if processes.count > 1 else nullcontext()
+    with libraries, charging, progress_bars("training", shown) as (steps, rows):
         result = file_training.fit_file(
             replace(
                 order,
+                schema=schema,
+                devices=joined if asked.devices == 1 else asked.devices,
                 progress=steps,
                 rows_progress=rows,
                 notice=say,
@@ -481,9 +497,11 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.cli import run_flags as flags
     from lastiterate.cli import tables
     from lastiterate.release import data_file, file_training, tuning
+    from lastiterate.release.jax_processes import refuse_launcher
     from lastiterate.release.training_request import Algorithm, TrainingRequest
     from lastiterate.release.units import Units
 
+    refuse_launcher("tune")
     if asked.rows_per_unit != 1:
         raise InputError(
             "rows_per_unit",

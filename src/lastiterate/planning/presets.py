@@ -112,6 +112,14 @@ INEXACT = {
 """Why exact noise does not fit an algorithm."""
 
 
+def is_read_in_order(algorithm: str, batching: Batching | None) -> bool:
+    """Whether a named algorithm, with its own batches or others, takes records that come in order."""
+    if algorithm not in (CORRELATED, *NAMED):
+        return False
+    own = Cyclic(10) if algorithm == CORRELATED else NAMED[algorithm].batching(100, 10)
+    return bool((own if batching is None else batching).streams)
+
+
 def describe_algorithm(
     asked: PlanRequest,
     algorithm: str,

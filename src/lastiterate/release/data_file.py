@@ -4,6 +4,7 @@ for."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -200,7 +201,15 @@ class DataFile:
         """Rows and targets: a source of them, or not yet read."""
         if isinstance(self.table, EncodedSource) and self.in_pieces:
             return self.table
-        return LazyRecords(lambda: self.rows)
+        return LazyRecords(lambda: self.rows, self._iterate_arrays)
+
+    def _iterate_arrays(self) -> Iterable[np.ndarray]:
+        """The bytes of the file, or of the arrays in memory."""
+        if not isinstance(self.table, Table):
+            assert isinstance(self.table, EncodedSource)
+            return self.table.fingerprint()
+        parts = (self.table.array, self.table.answers, *(self.table.cells or {}).values())
+        return (np.asarray(part) for part in parts if part is not None)
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:

@@ -136,6 +136,11 @@ def run_command(processes: str, words: list[str]) -> int:
 def start(processes: str, words: list[str], sent: bytes = b"") -> list[Ended]:
     """Start ``words`` in every process, with ``sent`` as standard input, and wait for all of them."""
     on_ray = processes.startswith(RAY)
+    return (_start_on_ray if on_ray else _start_here)(count_processes(processes), words, sent)
+
+
+def count_processes(processes: str) -> int:
+    """Return how many processes ``4`` or ``ray:4`` asks for."""
     text = processes.removeprefix(RAY)
     if not text.isdecimal() or int(text) < 2:
         raise InputError(
@@ -144,7 +149,7 @@ def start(processes: str, words: list[str], sent: bytes = b"") -> list[Ended]:
             processes,
             "such as 4 or ray:4",
         )
-    return (_start_on_ray if on_ray else _start_here)(int(text), words, sent)
+    return int(text)
 
 
 def _variables(rank: int, count: int, host: str, port: int) -> dict[str, str]:

@@ -23,6 +23,7 @@ from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
 from lastiterate.limits import memory
 from lastiterate.planning.planner import Choice
+from lastiterate.planning.presets import is_read_in_order
 from lastiterate.planning.task import FeatureMap
 from lastiterate.release import posterior, tuning
 from lastiterate.release.data_file import (
@@ -199,10 +200,33 @@ class TrainResult:
         )
 
 
+def _check_several_processes(order: TrainingRequest) -> None:
+    """Refuse, by the arguments alone, what one process does with the whole data."""
+    assert order.budget is not None
+    named, batching = order.algorithm.name, order.algorithm.batching
+    in_order = named == AUTOMATIC.name or is_read_in_order(named, batching)
+    for name, value, refused in (
+        ("secure_noise", None, order.exact),
+        ("model", order.model, order.model == SAMPLE),
+        ("adjacency", order.budget.adjacency, not has_fixed_size(order.budget.adjacency)),
+        ("batch", batching, not in_order and batching is not None),
+        ("algorithm", named, not in_order),
+    ):
+        if refused:
+            raise InputError(
+                name,
+                f"needs the whole data in one process, and {order.processes.count} were started",
+                value,
+                "start one, without a launcher",
+            )
+
+
 def check_asked(order: TrainingRequest) -> Budget:
     """Refuse what cannot be combined in a fit on a file; its budget."""
     assert order.budget is not None
     sample, by_planner = order.model == SAMPLE, order.algorithm.planned
+    if order.processes.count > 1:
+        _check_several_processes(order)
     if (order.stream or order.devices != 1) and (sample or order.exact):
         raise InputError(
             "stream" if order.stream else "devices",
@@ -267,11 +291,11 @@ def fit_file(order: TrainingRequest) -> TrainResult:
     Its charging is charged as soon as the public numbers of records and features are known, before
     a value is looked at; the caller finishes it. Nothing is written.
     """
+    budget, sample = check_asked(order), order.model == SAMPLE
     bound = MemoryBound(order.memory)
     bound = replace(bound, room=order.processes.send(lambda: bound.most))
     if not order.stream and is_array_too_large(order.data, bound):
         order = _read_in_pieces(order, f"its values need more memory: {bound.words}")
-    budget, sample = check_asked(order), order.model == SAMPLE
     stated = budget.public_n(1)
     file = open_file(
         order.data,

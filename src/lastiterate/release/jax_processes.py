@@ -22,21 +22,64 @@ from lastiterate.release.training_request import Processes
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun, ``lastiterate.distributed`` and other launchers set for every process."""
-COUNTS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-"""In which variable torchrun, a step of Slurm and Open MPI say how many processes they started."""
+RANKS = {
+    "WORLD_SIZE": "RANK",
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+}
+"""In which variables torchrun, a step of Slurm and Open MPI say how many processes they started, and
+which of them this is."""
 PATIENCE = 300.0
 """Seconds that a process waits for the first one to listen."""
 STOPPED = "no longer answers"
 SAME = "start every process with the same command and the same files"
 
 
-def count_launched() -> int:
-    """How many processes a launcher started, this one among them; 1 without a launcher."""
-    for name in COUNTS:
-        text = os.environ.get(name, "")
-        if text.isdecimal() and int(text) > 0:
-            return int(text)
-    return 1
+class LaunchedProcesses(Processes):
+    """The processes that a launcher started, as its variables say; none of them is connected.
+
+    ``variable``: which of them says how many; "" without a launcher. ``count``: of processes that
+    are not started yet.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self.variable = ""
+        if count is not None:
+            self.count = count
+            return
+        for count_in, rank in RANKS.items():
+            text = os.environ.get(count_in, "")
+            if text.isdecimal() and int(text) > 0:
+                self.variable, self.count = count_in, int(text)
+                own = os.environ.get(rank, "")
+                self.rank = int(own) if own.isdecimal() else 0
+                return
+
+
+@contextmanager
+def refuse_once(launched: Processes) -> Generator[None]:
+    """Let the first process alone say what all of them refuse."""
+    try:
+        yield
+    except InputError:
+        if launched.rank:
+            raise SystemExit(2) from None
+        raise
+
+
+def refuse_launcher(command: str) -> None:
+    """Refuse several processes of a command that trains in one: each would charge for itself."""
+    launched = LaunchedProcesses()
+    if launched.count == 1:
+        return
+    with refuse_once(launched):
+        raise InputError(
+            command,
+            "trains in one process, and a launcher started several",
+            f"{launched.variable}={launched.count}",
+            "start it once, without the launcher; where each process has data of its own, unset "
+            f"{launched.variable}",
+        )
 
 
 def join() -> int:
@@ -71,7 +114,8 @@ def join() -> int:
     >>> li.distributed.join()
     1
     """
-    if count_launched() == 1:
+    count = LaunchedProcesses().count
+    if count == 1:
         return 1
     import jax
 
@@ -85,7 +129,7 @@ def join() -> int:
             this = settings.get("process_id", "one")
             raise InputError(
                 "processes",
-                f"must all connect, and this is {this} of {count_launched()}",
+                f"must all connect, and this is {this} of {count}",
                 str(error).strip().split("\n")[0][:160],
                 "call join before anything else uses JAX, and let every machine reach the first one",
             ) from None
@@ -166,6 +210,8 @@ class JaxProcesses(Processes):
         self.rank, self.count = jax.process_index(), jax.process_count()
         self._devices = Devices(jax.device_count())  # pyright: ignore
         _end_on_errors()
+        with redirect_stdout(os.devnull):  # Gloo says there that it connects
+            self.send(lambda: None)
 
     def check_same(self, **facts: str) -> None:
         digests = [hashlib.sha256(fact.encode()).digest() for fact in facts.values()]
@@ -181,6 +227,12 @@ class JaxProcesses(Processes):
                         None,
                         SAME,
                     )
+
+    def check_records(self, fingerprint: Any) -> None:
+        from lastiterate.engine.checkpoint import Key as Secret
+
+        secret = Secret(self.send(lambda: os.urandom(32)))
+        self.check_same(data=secret.digest(fingerprint()))
 
     def send(self, make: Any) -> Any:
         sent = pickle.dumps(make()) if self.rank == 0 else b""
@@ -202,20 +254,17 @@ def _print_and_leave(kind: type[BaseException], error: BaseException, trace: Any
 
 
 @contextmanager
-def keep_stdout(processes: Processes) -> Generator[None]:
-    """Send to standard error what libraries of a job write to standard output, as Gloo does when it
-    connects."""
-    if processes.count == 1:
-        yield
-        return
+def redirect_stdout(where: str | int) -> Generator[None]:
+    """Send to a file what libraries write to standard output."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept, file = os.dup(1), os.open(where, os.O_WRONLY) if isinstance(where, str) else os.dup(where)
     try:
-        os.dup2(2, 1)
+        os.dup2(file, 1)
         yield
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+        os.close(file)
 
 
 def leave_job(code: int) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.accounting.noise_calibration import check_within
@@ -119,6 +122,7 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
             run=f"{order.certificate.run.to_json()} {order.exact}",
             schema=repr(order.schema),
         )
+        order.processes.check_records(lambda: _fingerprint(order.data))
     if not isinstance(order.data, LazyRecords) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats
@@ -137,6 +141,16 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)
     return kind.load().check(replace(order, caveats=caveats))
+
+
+def _fingerprint(data: Any) -> Iterable[Any]:
+    """Arrays that are equal for equal data."""
+    import jax
+
+    if isinstance(data, LazyRecords) or is_source(data):
+        return data.fingerprint()
+    parts = (np.asarray(part) for part in jax.tree.leaves(data))
+    return (part.astype(str) if part.dtype == object else part for part in parts)
 
 
 def check_nominal(order: TrainingRequest) -> None:

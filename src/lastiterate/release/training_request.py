@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -186,6 +186,14 @@ class Processes:
     def check_same(self, **facts: str) -> None:
         """Refuse facts that differ between processes, by the argument that they are about."""
 
+    def check_records(self, fingerprint: Callable[[], Iterable[Any]]) -> None:
+        """Refuse processes that have different records.
+
+        **Guarantee:** only whether they are equal follows from the records: what is compared are
+        digests under a secret of this call. Data sets that differ in one record, and in all
+        processes alike, are both taken, or both refused.
+        """
+
     def send(self, make: Callable[[], Value]) -> Value:
         """Return in every process what the first one makes."""
         return make()
@@ -197,9 +205,13 @@ class Processes:
 
 @dataclass(frozen=True)
 class LazyRecords:
-    """Records whose values are looked at when ``read`` is called: once, after they are paid for."""
+    """Records whose values are looked at when ``read`` is called: once, after they are paid for.
+
+    ``fingerprint``: arrays that are equal for equal records, which several processes compare.
+    """
 
     read: Callable[[], Any]
+    fingerprint: Callable[[], Iterable[Any]] = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
