@@ -88,3 +88,15 @@ def test_mutants_are_refused_or_found(tmp_path: Path) -> None:
         outcome(mutant(whole, chance), tmp_path / "l", honest)[0] for _ in range(MUTANTS)
     )
     assert found["refused"] > MUTANTS / 10
+
+
+@pytest.mark.parametrize("damaged", [b"\x0f\x18\x1d", b"\x0f\x19\x1c"], ids=["unit", "adjacency"])
+def test_a_text_whose_type_became_bytes(tmp_path: Path, damaged: bytes) -> None:
+    """Types of name, unit and adjacency in the row's header: 13 + 2 n for a text of n bytes, 12 + 2 n
+    for bytes (SQLite's file format, 2.1)."""
+    whole = made(tmp_path / "whole")
+    assert whole.count(b"\x0f\x19\x1d") == 1
+    found, _ = outcome(whole.replace(b"\x0f\x19\x1d", damaged), tmp_path / "l")
+    assert found == "refused"
+    (problem, *_) = Ledger(tmp_path / "l").verify()
+    assert problem.startswith("the file is damaged: ")

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from lastiterate import interrupts
 from lastiterate.atomic_files import FULL, link_or_move, sync_folder
@@ -41,6 +42,12 @@ TABLES = (
     "'touched', 'released', "
     "'cancelled')), model TEXT, checkpoint INTEGER NOT NULL DEFAULT 0) STRICT",
 )
+TEXTS = (
+    *("name", "unit", "adjacency", "filter", "made", "token", "dataset", "purpose", "run", "curve"),
+    *("costs", "day", "chain", "state", "model", "event"),
+)
+COLUMN_TYPES: dict[str, type] = dict.fromkeys(TEXTS, str) | {"number": int, "checkpoint": int}
+"""Of all columns of the tables, by name."""
 EVENTS = "CREATE TABLE events (number INTEGER PRIMARY KEY, event TEXT NOT NULL, chain TEXT NOT NULL) STRICT"
 
 
@@ -118,6 +125,7 @@ def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
         connection.execute("PRAGMA synchronous = EXTRA")  # the journal's deletion, too, is on disk
         connection.execute(DISK_CACHE)
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.row_factory = _check_types
         yield connection
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
         passing = getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
@@ -179,6 +187,19 @@ def _check(connection: sqlite3.Connection) -> None:
             None,
             "another program, or another version, wrote it",
         )
+
+
+def _check_types(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row whose values have the types of their columns.
+
+    STRICT tables refuse other values when they are written; a damaged byte of a row's header makes
+    one of another type, and SQLite compares none when it reads.
+    """
+    for (name, *_), value in zip(cursor.description, row, strict=True):
+        expected = COLUMN_TYPES.get(name)
+        if expected and type(value) is not expected and not (name == "model" and value is None):
+            raise sqlite3.DatabaseError(f"a value of {name} has another type than its column")
+    return row
 
 
 def damage(connection: sqlite3.Connection) -> list[str]:
