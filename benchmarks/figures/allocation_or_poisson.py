@@ -16,7 +16,7 @@ import itertools
 import math
 
 from lastiterate.curves.allocation import AllocationPld
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 
 BLOCKS = (2, 3, 5, 10, 20, 50, 100, 200, 1000)
 PASSES = (1, 2, 5, 10, 20, 50, 100, 200)

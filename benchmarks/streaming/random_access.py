@@ -9,7 +9,7 @@ import numpy as np
 
 import lastiterate as li
 from benchmarks.streaming.made import FEATURES
-from lastiterate.engine.row_clipping import clip_rows
+from lastiterate.engine.preprocessing import clip_rows
 
 HEAD = 128
 """Bytes before the first row of a .npy file."""

@@ -26,9 +26,9 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.utility.board_sets import SETS, BoardSet
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
+from lastiterate.features.columns import RowForm
 from lastiterate.features.map_registry import maps_named
 from lastiterate.features.record_fields import Number
-from lastiterate.features.row_form import RowForm
 
 MU = {0.3: 0.08, 1.0: 0.235, 3.0: 0.62}  #: of Gaussian differential privacy, about, at delta 1e-6
 TEST, GATES, KINDS = 4000, (0, 4, 8, 16, 32, 64), ("lines", "products", "net", "clusters")

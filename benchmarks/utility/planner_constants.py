@@ -20,22 +20,22 @@ import numpy as np
 
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, Problem, draw
-from lastiterate.planning import families, plan_request, planner, whitened_families
+from lastiterate.planning import families, plan_request, planner
 from lastiterate.planning.task import Task
 
 VALUES: dict[tuple[tuple[ModuleType, ...], str], tuple[float, ...]] = {
     ((plan_request,), "CLIP"): (0.1, 0.2, 0.3, 0.5, 1.0),
     ((plan_request,), "INTERCEPT"): (0.05, 0.1, 0.2, 0.4, 0.8),
     ((plan_request,), "CENTRED"): (0.125, 0.25, 0.5, 1.0),
-    ((plan_request, whitened_families), "MEAN_SHARE"): (0.02, 0.04, 0.08, 0.16, 0.3),
+    ((plan_request, families), "MEAN_SHARE"): (0.02, 0.04, 0.08, 0.16, 0.3),
     ((plan_request,), "LAST_STEP"): (0.03, 0.1, 0.3, 1.0),
     ((families,), "FORGOTTEN"): (2, 4, 8, 16),
-    ((whitened_families,), "CLIP"): (0.05, 0.1, 0.2, 0.4),
-    ((whitened_families,), "POWER"): (0.1, 0.25, 0.35, 0.45),
-    ((whitened_families,), "COVARIANCE_SHARE"): (0.02, 0.04, 0.08),
-    ((whitened_families,), "TRAVELLED"): (1.8, 3.7, 7.4),
-    ((whitened_families,), "RESOLVED"): (0, 3, 10, 30),
-    ((whitened_families,), "SHORTEST"): (0.3, 0.6, 1.0),
+    ((families,), "CLIP"): (0.05, 0.1, 0.2, 0.4),
+    ((families,), "POWER"): (0.1, 0.25, 0.35, 0.45),
+    ((families,), "COVARIANCE_SHARE"): (0.02, 0.04, 0.08),
+    ((families,), "TRAVELLED"): (1.8, 3.7, 7.4),
+    ((families,), "RESOLVED"): (0, 3, 10, 30),
+    ((families,), "SHORTEST"): (0.3, 0.6, 1.0),
 }
 """Modules that hold a constant, its name, and the values that it is given."""
 

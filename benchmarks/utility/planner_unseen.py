@@ -23,7 +23,7 @@ import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
 from lastiterate.engine import execute, key_from_seed, scores
-from lastiterate.planning import whitened_families
+from lastiterate.planning import families
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
@@ -52,9 +52,9 @@ def fixed(asked: PlanRequest) -> Iterator[li.Run]:
             noise=asked.composition_noise(steps),
             optimizer=li.HeavyBall(momentum),
         )
-    yield next(run for run in whitened_families.plan_whitened(asked) if run.steps == 128)
-    with patch.object(whitened_families, "PASSES", (20,)):
-        yield from whitened_families.allocation(asked)
+    yield next(run for run in families.plan_whitened(asked) if run.steps == 128)
+    with patch.object(families, "CORRELATED_PASSES", (20,)):
+        yield from families.allocation(asked)
 
 
 def main(problems: int, folder: Path | None) -> None:

@@ -32,7 +32,7 @@ import lastiterate as li
 from benchmarks.utility.data_sets import Set, load, split
 from benchmarks.utility.tuning import RULE, Log, tune
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.planning import whitened_families
+from lastiterate.planning import families
 from lastiterate.planning.plan_request import PlanRequest, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
@@ -89,7 +89,7 @@ def run_of(asked: PlanRequest, method: Method, setting: Setting) -> li.Run:
     n = asked.task.n
     batching = method.batching(n, -(-n // BLOCKS))
     if setting.cap is None:
-        run = whitened_families.run_of(
+        run = families.run_of(
             asked, in_a_pass(asked, batching) * method.passes, li.NoiseMultiplier(1.0), batching
         )
         assert isinstance(run.step_size, li.StableSteps)
@@ -104,7 +104,7 @@ def run_of(asked: PlanRequest, method: Method, setting: Setting) -> li.Run:
         batching=batching,
         loss=loss,
         step_size=li.RelativeToSmooth(setting.step),
-        preprocessing=(*whitened_families.preparation(asked), measured),
+        preprocessing=(*families.preparation(asked), measured),
         release=method.release,
     )
 

@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.utility.synthetic_families import table
 from lastiterate.engine import execute, key_from_seed, scores
-from lastiterate.planning import whitened_families
+from lastiterate.planning import families
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.task import Task
 from lastiterate.run.run import Run
@@ -67,8 +67,8 @@ def measured(kind: str, seed: int, n: int, spread: float, epsilon: float) -> lis
     asked = PlanRequest(
         Task(n, x.shape[1], 2, norm, calibrated=True), epsilon, DELTA, "zero-out", 60.0
     )
-    blocks = next(whitened_families.allocation(asked))
-    objective = min(whitened_families.plan_perturbed(asked), key=asked.risk)
+    blocks = next(families.allocation(asked))
+    objective = min(families.plan_perturbed(asked), key=asked.risk)
 
     def fitted(run: Run) -> tuple[float, float]:
         run = asked.certificate(run).run

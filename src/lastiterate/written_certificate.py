@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.run import serialization, strict_toml
+from lastiterate.run import serialization
 
 ENTRIES = ("run", "exact_run", "selection", "unlearning", "problem")
 """Entries that describe what a certificate is about; it has one of them."""
@@ -128,7 +128,7 @@ def read_statement(path: str | Path) -> dict[str, Any]:
     place = Path(path)
     if place.suffix.lower() == ".json":
         return check_statement(serialization.read(place, "statement"))
-    return check_statement(strict_toml.read(place, "statement", "write one as TOML or JSON"))
+    return check_statement(serialization.read_toml(place, "statement", "write one as TOML or JSON"))
 
 
 def _text(name: str, value: object) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import document, tradeoff_summary
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.document import content_hash
-from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.bayes.posterior_subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from scipy.stats import ncx2
 
 import lastiterate as li
-from lastiterate.accounting.tail_truncation import REACH, SHARE, delta_beyond_support, lost_by_one
+from lastiterate.accounting.certificate import REACH, SHARE, delta_beyond_support, lost_by_one
 
 ONE = li.Run(
     n=100, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(row_norm=1.0)

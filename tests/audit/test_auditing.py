@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import DataSet, Neighbours, audit, trial_plan, worst_case
+from lastiterate.audit import DataSet, Neighbours, audit, end_to_end, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.report import format_bound
@@ -189,22 +189,22 @@ def test_progress_tells_speed_and_time_left():
 
 def test_by_default_as_many_models_as_a_minute_holds(monkeypatch):
     monkeypatch.setattr(
-        trial_plan, "rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0
+        end_to_end, "rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0
     )
-    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
+    assert end_to_end.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
         "a batch of 64 would take longer than 2 s"
     )
     monkeypatch.setattr(
-        trial_plan, "rate", lambda run, neighbours, train, size: 1e3 * min(size, 64)
+        end_to_end, "rate", lambda run, neighbours, train, size: 1e3 * min(size, 64)
     )
-    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
-    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
+    assert end_to_end.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
+    assert end_to_end.measure_rate(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
     assert (
-        trial_plan.trials_for(1e-3) == 100
-        and trial_plan.trials_for(44.0) == 1200
-        and trial_plan.trials_for(1e9) == 50_000
+        end_to_end.trials_for(1e-3) == 100
+        and end_to_end.trials_for(44.0) == 1200
+        and end_to_end.trials_for(1e9) == 50_000
     )
-    monkeypatch.setattr(trial_plan, "rate", lambda run, neighbours, train, size: 10.0)
+    monkeypatch.setattr(end_to_end, "rate", lambda run, neighbours, train, size: 10.0)
     assert audit(SWAPPED, seed=1, train=quick, attack="projection").trials == 270
     slow = audit(SWAPPED, seed=1, train=quick)
     assert (slow.trials, slow.pilot, slow.pairs) == (100, 100, 4), "there is time for few pairs"
@@ -443,7 +443,7 @@ def test_the_certified_numbers_of_what_was_executed_and_of_the_whole_run_are_lin
 
 def test_the_default_length_is_counted_in_single_models():
     """Pilots and counted models fill a minute by themselves; pages name what all of it takes."""
-    assert 30 <= trial_plan.PILOTS + trial_plan.COUNTED <= trial_plan.MINUTE == 60
+    assert 30 <= end_to_end.PILOTS + end_to_end.COUNTED <= end_to_end.MINUTE == 60
     help_text = " ".join(call("audit", "--help")[1].replace("\u2502", " ").split())
     assert "default: one to four minutes" in help_text
 
@@ -528,7 +528,7 @@ def test_a_model_folder_is_audited_by_its_run(tmp_path):
 
 def test_the_statistics_load_no_trainer():
     heavy = ("jax", "scipy.stats", "sklearn", "matplotlib")
-    code = "import sys, lastiterate.audit.one_run_statistics, lastiterate.audit.statistics; "
+    code = "import sys, lastiterate.audit.statistics, lastiterate.audit.statistics; "
     code += f"print({heavy} & sys.modules.keys())"
     code = code.replace(str(heavy), str(set(heavy)))
     out = subprocess.run(

@@ -5,7 +5,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.audit import conformance, runner, worst_case
-from lastiterate.audit.trial_plan import TrialPlan
+from lastiterate.audit.end_to_end import TrialPlan
 from lastiterate.engine import random
 
 ONES = 2**64 - 1

@@ -15,9 +15,8 @@ import lastiterate as li
 from benchmarks.audit.bugs import noise
 from lastiterate.audit import audit_one_run, one_run_epsilon
 from lastiterate.audit.one_run import GAUSSIAN, _guesses, gaussian_mu, shares_of_move, trainer
-from lastiterate.audit.one_run_statistics import impossible, of_deltas
 from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION, OTHER
-from lastiterate.audit.statistics import EPSILONS
+from lastiterate.audit.statistics import EPSILONS, impossible, of_deltas
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer

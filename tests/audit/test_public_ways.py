@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_run import ExactRun
-from lastiterate.audit import (
-    audit,
-    audit_one_run,
-    end_to_end,
-    fit_networks,
-    networks,
-    worst_case,
-)
+from lastiterate.accounting.accounted_run import ExactRun
+from lastiterate.audit import audit, audit_one_run, end_to_end, fit_networks, networks, worst_case
 from lastiterate.audit.canaries import DataSet, Neighbours, execute
 from lastiterate.audit.end_to_end import one_by_one
 from lastiterate.audit.runner import (

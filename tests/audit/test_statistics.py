@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr
 
-from lastiterate.audit.one_run_statistics import one_run_epsilon, one_run_p_value
 from lastiterate.audit.statistics import (
     CombinedBounds,
     Counts,
@@ -17,6 +16,8 @@ from lastiterate.audit.statistics import (
     gaussian_epsilon,
     mu_at,
     mu_lower,
+    one_run_epsilon,
+    one_run_p_value,
     rate_upper,
     refutes,
     require_statement,

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from lastiterate.bayes.linear import LinearModel
-from lastiterate.bayes.ridge import ClippedRows, least_prior, posterior, ridge_bound, ridge_curve
+from lastiterate.bayes.linear import (
+    ClippedRows,
+    LinearModel,
+    least_prior,
+    posterior,
+    ridge_bound,
+    ridge_curve,
+)
 from lastiterate.errors import InputError
 from tests.bayes.gaussian_pairs import renyi_matrix
 

@@ -16,12 +16,12 @@ from lastiterate.bayes import (
     RatioDomain,
     RidgePosterior,
     certify,
+    linear,
     posterior_subject,
-    ridge,
     sample_posterior,
 )
+from lastiterate.bayes.linear import least_prior
 from lastiterate.bayes.propose_test_release import GIVEN, SeededSource, SystemSource
-from lastiterate.bayes.ridge import least_prior
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 
@@ -60,7 +60,7 @@ def test_samples_follow_the_posterior():
     drawn = np.array(
         [sample_posterior(weak, rows, labels, generator=generator).value for _ in range(1500)]
     )
-    centre, precision = ridge.posterior(weak.model, *ROWS.clip(rows, labels))
+    centre, precision = linear.posterior(weak.model, *ROWS.clip(rows, labels))
     white = (drawn - centre) @ np.linalg.cholesky(precision)
     assert np.abs(white.mean(0)).max() < 5 / math.sqrt(1500)
     assert np.abs(np.cov(white.T) - np.eye(3)).max() < 5 * math.sqrt(2 / 1500)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.extra_charges import count_curve
+from lastiterate.accounting.certificate_subject import count_curve
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 

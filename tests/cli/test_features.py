@@ -12,7 +12,7 @@ import lastiterate
 from lastiterate import InputError
 from lastiterate.cli import app
 from lastiterate.data import Array, Schema
-from lastiterate.data.numpy_files import read_images
+from lastiterate.data.binary_files import read_images
 from lastiterate.features import Patches, Scattering, SchemaTransformer
 
 RNG = np.random.default_rng(0)

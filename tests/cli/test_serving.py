@@ -17,7 +17,7 @@ import lastiterate as li
 from lastiterate import accounting, written_certificate
 from lastiterate.accounting.certificate import LATE, SUBJECTS
 from lastiterate.cli.app import format_csv
-from lastiterate.data import blocks, encode_features, json_lines, read_table
+from lastiterate.data import blocks, encode_features, read_table
 from lastiterate.data.table import Table
 from lastiterate.release.prediction import predict_blocks
 from support import call
@@ -185,7 +185,7 @@ def small_blocks(monkeypatch):
     """Blocks of some records, and Arrow for all of them but the first."""
     monkeypatch.setattr(blocks, "BLOCK", 3000)
     monkeypatch.setattr(blocks, "RECORDS", 50)
-    for module in (blocks, json_lines):
+    for module in (blocks, blocks):
         monkeypatch.setattr(module, "SMALL", 0)
 
 

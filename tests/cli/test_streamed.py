@@ -18,7 +18,7 @@ from lastiterate.cli import app
 from lastiterate.data import Schema
 from lastiterate.engine.streaming import scratch
 from lastiterate.release import data_file, file_training
-from lastiterate.release.progress import progress_bars
+from lastiterate.release.pipeline import progress_bars
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n' + "".join(

@@ -18,8 +18,8 @@ from lastiterate.curves.allocation import (
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.errors import InputError
 from oracles.allocated import deltas
 

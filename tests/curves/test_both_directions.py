@@ -14,11 +14,10 @@ from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import PARTS, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 from lastiterate.curves.selection import NegativeBinomial, Selected, WorstOf
 from lastiterate.errors import InputError
 from tiers import size

@@ -12,10 +12,9 @@ import lastiterate as li
 from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import BestOf, Exchanged, WithFailure
-from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import _log_integral, _log_tail, divergence_of, renyi_divergence
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 from lastiterate.errors import InputError
 
 

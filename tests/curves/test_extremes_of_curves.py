@@ -19,11 +19,10 @@ from lastiterate.curves.curve import (
     WithFailure,
 )
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 from lastiterate.curves.selection import NegativeBinomial, Selected, WorstOf
 from lastiterate.errors import InputError
 from lastiterate.ledger.filters import _by_later_points

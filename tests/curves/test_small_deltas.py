@@ -12,10 +12,9 @@ from lastiterate.curves import dominating_pair
 from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_ratio
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
 from lastiterate.curves.gaussian import Gdp, delta_of_draw
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.ratio_law import Ratio, Tilted, chernoff, product, tilt_product
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld, one_step
 
 SAMPLED = [
     Pld(0.1, (1.0,), (100,)),

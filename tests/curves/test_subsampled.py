@@ -5,7 +5,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 
 STEPS = [
     (0.4, 1.0, 4),

@@ -26,8 +26,8 @@ from lastiterate.data import (
     split,
     stream,
 )
-from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError
+from lastiterate.limits import limit_unpacking
 from lastiterate.release.data_file import schema_for
 from lastiterate.release.units import Units
 from support import call

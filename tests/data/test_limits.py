@@ -26,7 +26,7 @@ from lastiterate.data.readers import schema_template
 from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
 from lastiterate.release.signatures import sign_folder, signature_problems
-from lastiterate.run import serialization, strict_toml
+from lastiterate.run import serialization
 from lastiterate.written_certificate import read_statement
 
 
@@ -137,7 +137,7 @@ def test_a_run_with_a_step_size_for_each_step_is_read():
 def test_toml_that_breaks_a_reader_is_refused(text, word, tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(text)
-    refused(lambda: strict_toml.read(path, "schema"), "schema ", word)
+    refused(lambda: serialization.read_toml(path, "schema"), "schema ", word)
     refused(lambda: read_statement(path), "statement ", word)
     refused(lambda: Schema.read(path), "schema ", word)
     code = CliRunner().invoke(app, ["schema", str(path), "--like", str(path)])
@@ -149,7 +149,7 @@ def test_what_stands_in_texts_and_comments_nests_nothing(tmp_path):
     deep = "[" * 100 + "{" * 100 + "." * 100
     text = f'a = "{deep}"  # {deep}\nb = \'{deep}\'\nc = """\n{deep}"" \\""" """\nd = \'\'\'{deep}\'\'\'\n'
     path.write_text(text + "e = [" + "1.5, " * 200 + "]\nf = " + "[" * 60 + "]" * 60 + "\r\n")
-    read = strict_toml.read(path, "schema")
+    read = serialization.read_toml(path, "schema")
     assert (
         read["a"] == read["b"] == read["d"] == deep and read["e"] == [1.5] * 200 and len(read) == 6
     )
@@ -234,7 +234,7 @@ def test_millions_of_empty_cells_are_refused_by_the_memory_there_is(tmp_path, mo
 
 
 def test_standard_input_has_an_end(tmp_path, monkeypatch):
-    from lastiterate.data.decompression import limit_unpacking
+    from lastiterate.limits import limit_unpacking
 
     class Endless:
         buffer = io.BytesIO(b"a,b\n" + b"1,2\n" * 1000)

@@ -16,7 +16,7 @@ from lastiterate.data.encoding import encode_public, find_faults
 from lastiterate.data.file_stream import SelectedRecords
 from lastiterate.data.record_source import EncodedSource, find_faults_of, open_table
 from lastiterate.errors import InputError
-from lastiterate.features import row_form
+from lastiterate.features import columns as maps
 from lastiterate.release.forget_file import Request, _locate_records
 from lastiterate.release.units import Units
 
@@ -122,7 +122,7 @@ def small(monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK", 700)
     monkeypatch.setattr(blocks, "SMALL", 0)
     monkeypatch.setattr(record_source, "AT_ONCE", 11)
-    for module in (encoding, row_form):
+    for module in (encoding, maps):
         monkeypatch.setattr(module, "SLICE", 8)
 
 
@@ -159,13 +159,13 @@ def test_maps_get_the_same_records_at_once(tmp_path, small, monkeypatch):
     """Products of matrices round in another way where they have other rows."""
     columns = make_columns(random.Random(12), 100, comma=False, numbers=False)
     path, schema, seen = write(tmp_path, "csv", columns), schema_of(), []
-    mapping = row_form._map_fields
+    mapping = maps._map_fields
 
     def map_fields(parts, given):
         seen.append(list(given[0]))
         return mapping(parts, given)
 
-    monkeypatch.setattr(row_form, "_map_fields", map_fields)
+    monkeypatch.setattr(maps, "_map_fields", map_fields)
     encode(read_table(path, schema), schema)
     whole = list(seen)
     seen.clear()

@@ -33,7 +33,7 @@ from lastiterate.engine.loop import schedule, start
 from lastiterate.engine.noise import NoiseAhead
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import Rows, execute_streaming
-from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.sorting import Passes
 from lastiterate.engine.streaming.steps import iterate_buffers
 from lastiterate.engine.streaming.steps import StreamLoop, advance_chunks
 

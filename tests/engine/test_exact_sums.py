@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.noise_calibration import calibrate_exactly
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, key_from_seed
@@ -33,8 +33,8 @@ from lastiterate.engine.exact_linear import (
 )
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian, draws_of, preparation_bits
 from lastiterate.engine.linear_gradients import residuals
+from lastiterate.engine.preprocessing import clip_rows
 from lastiterate.engine.random import Bits, derive_key
-from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots, UnitRows
 from lastiterate.theorems.composition import composition_mu
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, ZERO, dependence
+from lastiterate.engine.tracing import PUBLIC, RECORD, ZERO, dependence
 from lastiterate.errors import InputError
 
 HELD = np.zeros(3, np.float32)

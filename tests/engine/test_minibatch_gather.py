@@ -11,16 +11,16 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import key_from_seed, keys_from_seed, minibatch_gather
 from lastiterate.engine import trainer as many_models
-from lastiterate.engine.host_permutation import (
+from lastiterate.engine.linear_gradients import Linear, arrange, hidden
+from lastiterate.engine.loop import StepProgram, advance, arrange_for_pass, schedule, start
+from lastiterate.engine.noise import NoiseAhead
+from lastiterate.engine.random import ORDER, stream
+from lastiterate.engine.sampler_interface import (
     sort_stably,
     split_into_bins,
     split_into_blocks,
     words,
 )
-from lastiterate.engine.linear_gradients import Linear, arrange, hidden
-from lastiterate.engine.loop import StepProgram, advance, arrange_for_pass, schedule, start
-from lastiterate.engine.noise import NoiseAhead
-from lastiterate.engine.random import ORDER, stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Loop, Trainer
 

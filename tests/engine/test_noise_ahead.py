@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, host_permutation, keys_from_seed, random
+from lastiterate.engine import Trainer, keys_from_seed, random, sampler_interface
 from lastiterate.engine import noise as noise_ahead
 from lastiterate.engine.noise import LONGEST, NoiseAhead, steps_ahead
 from lastiterate.engine.random import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
@@ -119,10 +119,10 @@ def test_what_is_drawn_beside_the_asked_numbers_changes_none(
 
 
 @pytest.mark.parametrize(
-    "n, first, last", [(1, 0, 3), (7, 4, 9), (2 * host_permutation.FEWEST + 1, 2, 4)]
+    "n, first, last", [(1, 0, 3), (7, 4, 9), (2 * sampler_interface.FEWEST + 1, 2, 4)]
 )
 def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: int) -> None:
-    found = list(host_permutation.words(KEYS[0], first, last, n))
+    found = list(sampler_interface.words(KEYS[0], first, last, n))
     with jax.enable_x64(True):
         order = stream(KEYS[0], ORDER)
         assert np.array_equal(
@@ -131,6 +131,6 @@ def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: i
 
 
 def test_padded_sizes_are_few_and_little_above() -> None:
-    sizes = {count: host_permutation.pad_size(count, 64) for count in range(1, 4096)}
+    sizes = {count: sampler_interface.pad_size(count, 64) for count in range(1, 4096)}
     assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
     assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.extra_charges import curves_of_preprocessing
+from lastiterate.accounting.certificate_subject import curves_of_preprocessing
 from lastiterate.audit.runner import auditable
 from lastiterate.engine import Trainer, execute, key_from_seed, scores
 from lastiterate.engine.exact_linear import execute_exactly

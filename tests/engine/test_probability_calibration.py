@@ -19,7 +19,7 @@ from lastiterate.engine import (
     probability_calibration,
 )
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
-from lastiterate.engine.linear_model import execute
+from lastiterate.engine.linear_model import execute, execute_units
 from lastiterate.engine.preprocessing import TrainedWeights, scores
 from lastiterate.engine.probability_calibration import (
     OF_ONE,
@@ -30,7 +30,6 @@ from lastiterate.engine.probability_calibration import (
 )
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
-from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.release.units import unit_records
 from lastiterate.run.measured_smoothness import typical_norm

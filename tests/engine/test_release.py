@@ -13,8 +13,8 @@ from lastiterate.engine import Trainer, key_from_seed
 from lastiterate.engine.clipped_gradients import sum_clipped
 from lastiterate.engine.linear_gradients import Linear, arrange
 from lastiterate.engine.network import fit_network
+from lastiterate.engine.preprocessing import clip_rows
 from lastiterate.engine.random import FARTHEST, normal_pairs
-from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.trainer import check_growth
 from lastiterate.errors import InputError
 

@@ -17,6 +17,7 @@ from lastiterate.engine import Trainer, execute, fresh_key, key_from_seed, rando
 from lastiterate.engine.linear_gradients import AT_ONCE, Linear, arrange, hidden, places
 from lastiterate.engine.loop import StepProgram, advance, arrange_for_pass, arrange_once
 from lastiterate.engine.network import fit_network
+from lastiterate.engine.preprocessing import clip_rows
 from lastiterate.engine.random import (
     NOISE,
     ORDER,
@@ -29,7 +30,6 @@ from lastiterate.engine.random import (
     stream,
     uniform,
 )
-from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.sampler_interface import lay_out_rows, sum_over_chunks
 from lastiterate.engine.samplers import TABLE, Bins, Subsets, sampler_of
 from lastiterate.errors import InputError

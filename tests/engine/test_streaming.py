@@ -30,15 +30,9 @@ from lastiterate.engine.streaming.execution import (
     fit_streaming,
     iterate_streaming,
 )
-from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.sorting import Cuts, SortedSource, SortOrder, batch_counts
-from lastiterate.engine.streaming.source import (
-    RecordForm,
-    check_streams,
-    count_records,
-    regroup,
-)
+from lastiterate.engine.streaming.sorting import Cuts, Passes, SortedSource, SortOrder, batch_counts
+from lastiterate.engine.streaming.source import RecordForm, check_streams, count_records, regroup
 from lastiterate.engine.streaming.steps import iterate_buffers
 from lastiterate.errors import InputError
 from tiers import unless
@@ -99,7 +93,7 @@ class Held:
 def small(monkeypatch):
     """Pieces, buckets, pages and buffers of a few records, so that every boundary is crossed."""
     monkeypatch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 150)
-    monkeypatch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 150)
+    monkeypatch.setattr("lastiterate.engine.streaming.sorting.SCATTERED", 150)
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
@@ -212,7 +206,7 @@ def test_pieces_of_any_size_give_the_same_bits(small):
     run, found = li.Run(**COMMON, batching=li.RandomAllocation(20)), []
     for most in (1, 7, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 20 * most)
+            patch.setattr("lastiterate.engine.streaming.sorting.SCATTERED", 20 * most)
             found.append(execute_streaming(run, Held(), key_from_seed(3)).weights)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])

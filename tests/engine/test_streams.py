@@ -196,14 +196,14 @@ MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
 RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "full": ({}, set()),
     "permuted": ({"batching": li.Permuted(5)}, {"samplers.py"}),
-    "reshuffled": ({"batching": li.Reshuffled(5)}, {"host_permutation.py"}),
+    "reshuffled": ({"batching": li.Reshuffled(5)}, {"sampler_interface.py"}),
     "fixed": ({"batching": li.FixedSize(4)}, {"samplers.py"}),
     "poisson": ({"batching": li.Poisson(0.4)}, {"samplers.py"}),
     "bins": ({"batching": li.BallsInBins(5)}, {"samplers.py"}),
-    "allocation": ({"batching": li.RandomAllocation(5)}, {"host_permutation.py"}),
+    "allocation": ({"batching": li.RandomAllocation(5)}, {"sampler_interface.py"}),
     "prepared": (
         {"preprocessing": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
-        {"preprocessing.py", "host_permutation.py"},
+        {"preprocessing.py", "sampler_interface.py"},
     ),
     "measured": (
         {"preprocessing": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},

@@ -18,9 +18,14 @@ from lastiterate.data.table import Table
 from lastiterate.engine import key_from_seed
 from lastiterate.engine.exact_linear import grid_of
 from lastiterate.engine.linear_gradients import Linear, UnitRecords
-from lastiterate.engine.linear_model import make_release, prepare_privately
+from lastiterate.engine.linear_model import (
+    execute_units,
+    make_release,
+    measurable,
+    prepare_privately,
+    release_by_units,
+)
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.unit_gradients import execute_units, measurable, release_by_units
 from lastiterate.release.tuning import law_of
 from lastiterate.release.units import Units, select_unit_rows, unit_records
 from lastiterate.run.preprocessing import CosineFeatures, UnitRows

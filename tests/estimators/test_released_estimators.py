@@ -19,9 +19,8 @@ from sklearn.preprocessing import FunctionTransformer
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.bayes.linear import LinearModel
+from lastiterate.bayes.linear import ClippedRows, LinearModel
 from lastiterate.bayes.posterior_subject import RidgePosterior, sample_posterior
-from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import (

@@ -12,10 +12,9 @@ from lastiterate.data import Category, Numeric, Schema, encode_features
 from lastiterate.data.data_frames import frame_table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
-from lastiterate.features.columns import directions
+from lastiterate.features.columns import RowForm, directions
 from lastiterate.features.map_registry import maps_from, maps_named, to_data
 from lastiterate.features.record_fields import Grid, Number, Record, Text
-from lastiterate.features.row_form import RowForm
 from lastiterate.release.column_effects import column_effects
 
 ROW = Record(("a", "b", "c"), 2.0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import InputError
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.columns import RecordMap, RowForm
 from lastiterate.features.map_registry import (
     TABLE,
     automatic_maps,
@@ -21,7 +21,6 @@ from lastiterate.features.map_registry import (
     to_data,
 )
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Record, Text
-from lastiterate.features.row_form import RowForm
 
 MEMBERS = sorted(TABLE)
 FIELDS = (

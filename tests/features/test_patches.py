@@ -9,6 +9,7 @@ import pytest
 
 from lastiterate.errors import InputError
 from lastiterate.features import Patches, patch_responses, patches
+from lastiterate.features.columns import RowForm
 from lastiterate.features.dead_leaves import dead_leaves, uniform
 from lastiterate.features.map_registry import automatic_maps, maps_from, to_data
 from lastiterate.features.patch_responses import (
@@ -20,7 +21,6 @@ from lastiterate.features.patch_responses import (
 )
 from lastiterate.features.patches import basis_of, read_basis
 from lastiterate.features.record_fields import Grid, Number
-from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import cell_means
 
 SMALL, FULL = Patches(filters=12, axes=40), Patches(filters=12, axes=40, full=True)

@@ -29,7 +29,7 @@ from lastiterate.curves.delayed_shifts import (
     shift_law,
 )
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Fails, match
 from laws.test_restarted import EPSILONS, draws, law, runs

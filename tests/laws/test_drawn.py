@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lastiterate.run.batching import Batching
-from lastiterate.testing.small_runs import EPSILONS, draw_run, exact_deltas
+from lastiterate.testing.exact_distributions import EPSILONS, draw_small_run, exact_deltas
 from oracles.drawn import about, uppers
 from tiers import size
 
@@ -35,7 +35,7 @@ def test_no_bound_lies_below_the_exact_law(kind):
     names = about(kind)
     needed = {name: min(DRAWS, 5) if name in SLOW and DRAWS <= 50 else DRAWS for name in names}
     while any(met[name] < count for name, count in needed.items()):
-        run, slopes, bends = draw_run(kind, rng)
+        run, slopes, bends = draw_small_run(kind, rng)
         found = list(uppers(run, bends, lambda name: met[name] < needed.get(name, DRAWS)))
         truth = exact_deltas(run, slopes, bends) if found else None
         if truth is None:

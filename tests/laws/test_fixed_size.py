@@ -11,10 +11,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
 from lastiterate.curves.gaussian import Gdp, delta_of_draw
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.ratio_law import Ratio, product
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld, _hull_slopes, one_step
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from tiers import size as tier

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
-from lastiterate.accounting.extra_charges import curves_of_preprocessing
+from lastiterate.accounting.certificate_subject import curves_of_preprocessing
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp

@@ -18,8 +18,8 @@ from lastiterate.curves import subsampled
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE

@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
 from lastiterate.testing.exact_distributions import exact_mu
-from lastiterate.theorems import TABLE, sgld
+from lastiterate.theorems import TABLE, langevin
 from lastiterate.theorems.theorem import Fails, match
 from oracles.drawn import applied
 from oracles.gaussian import mixture_delta, mixture_renyi, projected_mixture_renyi
@@ -257,7 +257,7 @@ def test_long_schedules():
         applied("composition-gdp", slow).mu
     )
     mus = []
-    for steps in (sgld.LONGEST, sgld.LONGEST + 1, 10**7):
+    for steps in (langevin.LONGEST, langevin.LONGEST + 1, 10**7):
         mus.append(applied("sgld-strongly-convex-batch", replace(decaying[0], steps=steps)).mu)
     assert mus[0] <= mus[1] <= mus[0] * 1.2 and math.isfinite(mus[2])
 

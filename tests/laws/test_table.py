@@ -13,10 +13,10 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.block_positions import place_mus, short_steps
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.testing.quadratics import (
+from lastiterate.testing.exact_distributions import (
     CONSTANTS,
     block_curvatures,
-    draw_run,
+    draw_quadratic_run,
     exact_mu_of,
     weaken,
 )
@@ -41,7 +41,7 @@ def test_blocks_in_public_order():
     curvature."""
     rng, met, tight = np.random.default_rng(71), Counter(), Counter()
     for _ in range(size(1000, 3000, "ORDERED")):
-        run, hessians = draw_run(rng, rng.choice([li.Cyclic, lambda b: li.FullBatch()]))
+        run, hessians = draw_quadratic_run(rng, rng.choice([li.Cyclic, lambda b: li.FullBatch()]))
         curvatures = block_curvatures(run, hessians)
         mu = max(exact_mu_of(run, curvatures, place) for place in range(run.blocks))
         for name, curve in uppers(run):
@@ -100,7 +100,7 @@ def test_one_secret_permutation():
     place."""
     rng, met, near = np.random.default_rng(72), Counter(), 0.0
     for _ in range(50):
-        run, hessians = draw_run(rng, li.Permuted)
+        run, hessians = draw_quadratic_run(rng, li.Permuted)
         weights = (
             np.array(
                 [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
@@ -122,7 +122,7 @@ def test_secret_bins():
     """Other records show their bins, several may share one: the mean over bins of exact mixtures."""
     rng, met = np.random.default_rng(73), Counter()
     for _ in range(24):
-        run, hessians = draw_run(rng, li.BallsInBins)
+        run, hessians = draw_quadratic_run(rng, li.BallsInBins)
         n = min(run.n, 3)
         run = replace(run, n=n, batching=li.BallsInBins(min(run.batching.size, n)))
         hessians[0] = 0.0  # the record is linear, so that its bin does not show in the variance
@@ -170,7 +170,7 @@ def test_a_crowded_bin_has_more_curvature():
 def test_batches_drawn_afresh():
     rng, met, near = np.random.default_rng(74), Counter(), 0.0
     for _ in range(size(60, 150, "AFRESH")):
-        run, hessians = draw_run(rng, li.FixedSize)
+        run, hessians = draw_quadratic_run(rng, li.FixedSize)
         run = (
             replace(run, steps=min(run.steps, 6))
             if not isinstance(run.step_size, li.StepSchedule) and run.constant
@@ -214,7 +214,7 @@ def test_a_bound_names_every_constant_that_it_uses():
     rng, met = np.random.default_rng(76), Counter()
     kinds = [li.Cyclic, lambda b: li.FullBatch(), li.Permuted, li.FixedSize]
     for _ in range(size(120, 400, "NAMED")):
-        run, _ = draw_run(rng, kinds[int(rng.integers(len(kinds)))])
+        run, _ = draw_quadratic_run(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.3:
             run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run))
@@ -248,7 +248,7 @@ def test_every_upper_bound_is_monotone():
         li.Reshuffled,
     ]
     for _ in range(size(300, 600, "MONOTONE")):
-        run, _ = draw_run(rng, kinds[int(rng.integers(len(kinds)))])
+        run, _ = draw_quadratic_run(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.4:
             run = replace(run, domain=li.domains.Ball(float(10 ** rng.uniform(-2, 1))))
         before = dict(uppers(run, rows))

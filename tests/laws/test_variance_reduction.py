@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import lastiterate as li
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 

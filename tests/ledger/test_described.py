@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.private_selection import Selection
 from lastiterate.bayes import posterior_subject
-from lastiterate.bayes.linear import LinearModel, RatioDomain
+from lastiterate.bayes.linear import ClippedRows, LinearModel, RatioDomain
 from lastiterate.bayes.posterior_subject import LinearPosterior, RidgePosterior
-from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger

@@ -16,9 +16,8 @@ from lastiterate.curves.curve import EpsDelta, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
-from lastiterate.ledger.budget import Total
-from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database
+from lastiterate.ledger.budget import LineCheckpoints, Total
 from lastiterate.ledger.quote import together
 
 RUN = "r" * 64
@@ -285,7 +284,7 @@ def written_ahead(ledger: Ledger) -> sqlite3.Connection:
     other = sqlite3.connect(ledger.path, isolation_level=None)
     assert other.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
     with database.transaction(Unasked(other)):  # type: ignore[arg-type]
-        history.append(
+        database.append(
             other, "dataset", name="b", unit="u", adjacency="zero-out", filter="{}", made="today"
         )
         other.execute("INSERT INTO datasets VALUES ('b', 'u', 'zero-out', '{}', 'today')")
@@ -317,14 +316,14 @@ def test_a_file_with_a_log_next_to_it_is_not_charged(ledger: Ledger) -> None:
 def test_a_disk_without_space_is_told_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = history.begin
+    begin = database.begin
 
     def full(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         begin(connection)
         connection.execute("CREATE TABLE more AS SELECT hex(zeroblob(9999)) AS text")
 
-    monkeypatch.setattr(history, "begin", full)
+    monkeypatch.setattr(database, "begin", full)
     asked = ["--dataset", "a", "--unit", "u", "--epsilon", "1", "--delta", "1e-6"]
     result = CliRunner().invoke(app, ["ledger", "make", str(tmp_path / "l"), *asked])
     assert result.exit_code == 2 and list(tmp_path.iterdir()) == []

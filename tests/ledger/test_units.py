@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import BudgetWarning, InputError
-from lastiterate.ledger import GaussianFilter, Ledger, history
+from lastiterate.ledger import GaussianFilter, Ledger, database
 from lastiterate.ledger.budget import is_other_unit, is_row
 from lastiterate.ledger.quote import quote_line
 
@@ -39,7 +39,7 @@ def old(path: Path, lines: int = 3) -> Ledger:
         other.execute("DELETE FROM events")
         for kind, fields in map(json.loads, events):
             if kind != "protects":
-                history.append(other, kind, **fields)
+                database.append(other, kind, **fields)
     return ledger
 
 

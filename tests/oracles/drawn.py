@@ -1,4 +1,4 @@
-"""The theorems that speak of small drawn runs (``lastiterate.testing.small_runs``)."""
+"""The theorems that speak of small drawn runs (``lastiterate.testing.exact_distributions``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import lastiterate as li
-from lastiterate.testing.small_runs import needs_absence
+from lastiterate.testing.exact_distributions import needs_absence
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 

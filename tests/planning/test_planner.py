@@ -16,7 +16,7 @@ import lastiterate as li
 from lastiterate.accounting.explain import composition_epsilon, explain_gain
 from lastiterate.accounting.noise_calibration import calibrate
 from lastiterate.errors import InputError
-from lastiterate.planning.families import FAMILIES
+from lastiterate.planning.families import FAMILIES, allocation, block_count
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
 from lastiterate.planning.predicted_risk import (
@@ -27,7 +27,6 @@ from lastiterate.planning.predicted_risk import (
     risk_of_ignorance,
 )
 from lastiterate.planning.task import Task, budget
-from lastiterate.planning.whitened_families import allocation, block_count
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)

@@ -11,12 +11,12 @@ import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
 from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.curves.gaussian import Gdp
+from lastiterate.planning.families import make_correlated_run
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.planner import consider
 from lastiterate.planning.predicted_risk import filter_response
 from lastiterate.planning.presets import describe_algorithm
 from lastiterate.planning.task import POWERS, Task
-from lastiterate.planning.whitened_families import make_correlated_run
 from lastiterate.run.facts import FLOAT_SLACK
 from oracles.cancelling import added
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
+from lastiterate.accounting.certificate import Certificate, delta_beyond_support
 from lastiterate.accounting.noise_calibration import calibrate_exactly
-from lastiterate.accounting.tail_truncation import delta_beyond_support
 from lastiterate.audit.runner import auditable
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine.checkpoint import Checkpoint, Key

@@ -26,9 +26,8 @@ from lastiterate_check.__main__ import main
 from lastiterate_check.exports import read_release
 
 import lastiterate as li
-from lastiterate.bayes.linear import LinearModel
+from lastiterate.bayes.linear import ClippedRows, LinearModel
 from lastiterate.bayes.posterior_subject import RidgePosterior, sample_posterior
-from lastiterate.bayes.ridge import ClippedRows
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV, list_trusted_types

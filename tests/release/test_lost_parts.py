@@ -17,8 +17,7 @@ from lastiterate.bayes import (
     propose_test_sample,
     sample_posterior,
 )
-from lastiterate.bayes.linear import LinearModel, RatioDomain
-from lastiterate.bayes.ridge import ClippedRows
+from lastiterate.bayes.linear import ClippedRows, LinearModel, RatioDomain
 from lastiterate.curves.selection import NegativeBinomial
 from lastiterate.data import Numeric, Schema
 from lastiterate.engine.streaming.buffers import Arrays

@@ -16,7 +16,7 @@ from lastiterate.bayes import (
     least_prior,
     sample_posterior,
 )
-from lastiterate.bayes.ridge import ridge_curve
+from lastiterate.bayes.linear import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.audit.report import AuditReport
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPLogisticRegression

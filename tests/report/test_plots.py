@@ -8,13 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.report.plots import (
-    Line,
-    envelope,
-    epsilon_over_steps,
-    lines,
-    theorem_over_steps,
-)
+from lastiterate.report.plots import Line, envelope, epsilon_over_steps, lines, theorem_over_steps
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 

@@ -29,7 +29,7 @@ from lastiterate.errors import InputError
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.quote import Quote
 from lastiterate.release.folder import format_manifest
-from lastiterate.report import banners, charts, execution_section, page, page_parts
+from lastiterate.report import charts, execution_section, page, page_parts
 from lastiterate.report.subject import ReportSource, read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -487,7 +487,7 @@ def test_a_page_tells_what_an_audit_left_out(folders):
 def test_paper_has_the_limits_of_what_was_verified(folders):
     """What prints: the banner's limits, the row of trusted facts and all caveats."""
     text = page.page(read(folders / "good"))
-    assert f'<p class="paper">{html.escape(banners.ON_PAPER)}</p>' in text
+    assert f'<p class="paper">{html.escape(page.ON_PAPER)}</p>' in text
     (opened,) = re.findall(r'<section[^>]*aria-labelledby="part-5"[^>]*>', text)
     assert "screen" not in opened
 
@@ -818,7 +818,7 @@ def test_it_prints_on_two_pages(browser, folders):
     try:
         paper = browser.value("document.body.innerText")
         missing = [text for text in read(folders / "good").body["caveats"] if text not in paper]
-        assert missing == [] and banners.ON_PAPER in paper
+        assert missing == [] and page.ON_PAPER in paper
         unbroken = "[...document.querySelectorAll('table.narrow')].map(t => getComputedStyle(t)"
         assert set(browser.value(f"{unbroken}.breakInside)")) == {"avoid"}
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.losses import loss_from_facts

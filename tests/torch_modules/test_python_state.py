@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 
 import lastiterate as li
+from lastiterate.torch.loss_checks import PythonState
 from lastiterate.torch.module_training import prepare
-from lastiterate.torch.python_state import PythonState
 
 X, Y = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.arange(6) % 3
 RUN = li.Run(n=6, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=1.0)

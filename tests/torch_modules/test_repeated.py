@@ -13,10 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
-from lastiterate.torch import (  # noqa: E402
-    module_training,
-    recorded_operations,
-)
+from lastiterate.torch import module_training, recorded_operations  # noqa: E402
 from lastiterate.torch.recorded_operations import RecordedComputation  # noqa: E402
 
 rng = np.random.default_rng(0)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
 from lastiterate.engine import loop, minibatch_gather, trainer
-from lastiterate.engine.host_permutation import words
-from lastiterate.engine.sampler_interface import take_records, until_end
+from lastiterate.engine.sampler_interface import take_records, until_end, words
 from lastiterate.engine.samplers import AllocatedEachPass, PoissonDraws
 
 step_at, summed, drawn, for_pass = (

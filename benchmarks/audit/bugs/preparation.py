@@ -59,7 +59,7 @@ START_OF_DATA = started(lambda rows, target: rows.mean((0, 1, 2)))[0]
 
 
 def without_noise(slices, n, d, part, key):
-    from lastiterate.engine.row_clipping import clip_rows
+    from lastiterate.engine.preprocessing import clip_rows
 
     return (
         sum(clip_rows(rows, part.row_norm).sum(0, dtype=np.float64) for rows in slices) / n

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.audit.mutants import bank
-from lastiterate.accounting.exact_run import ExactRun
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.audit import audit, networks
 from lastiterate.audit.end_to_end import alone
 from lastiterate.audit.exact_distribution import compare

@@ -9,10 +9,9 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
-from lastiterate.accounting.accounted_run import upper_theorems
+from lastiterate.accounting.accounted_run import ExactRun, preparation_squared, upper_theorems
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.accounting.exact_run import ExactRun, preparation_squared
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.renyi import Rdp

@@ -6,8 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.accounting.certificate_subject import CAVEATS, CertificateSubject, Words
-from lastiterate.accounting.extra_charges import curves_of_preprocessing
+from lastiterate.accounting.certificate_subject import (
+    CAVEATS,
+    CertificateSubject,
+    Words,
+    curves_of_preprocessing,
+)
 from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.curves.composition import compose

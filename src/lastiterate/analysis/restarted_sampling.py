@@ -15,9 +15,8 @@ from lastiterate.analysis.secret_blocks import usual_counts
 from lastiterate.analysis.step_map import find_known_map
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
-from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 from lastiterate.curves.subsampled import merge_levels
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.facts import require_fact

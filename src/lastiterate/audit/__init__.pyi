@@ -8,9 +8,9 @@ from lastiterate.audit.networks import fit_networks as fit_networks
 from lastiterate.audit.networks import weights_after as weights_after
 from lastiterate.audit.one_run import OneRunReport as OneRunReport
 from lastiterate.audit.one_run import audit_one_run as audit_one_run
-from lastiterate.audit.one_run_statistics import one_run_epsilon as one_run_epsilon
 from lastiterate.audit.report import AuditReport as AuditReport
 from lastiterate.audit.runner import audit as audit
+from lastiterate.audit.statistics import one_run_epsilon as one_run_epsilon
 from lastiterate.engine.constant_refutation import falsify as falsify
 
 __all__: list[str]

@@ -31,7 +31,7 @@ from lastiterate.audit.canaries import (
     worst_place,
 )
 from lastiterate.engine.linear_gradients import linear_loss
-from lastiterate.engine.row_clipping import clip_rows
+from lastiterate.engine.preprocessing import clip_rows
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.run import Run
 

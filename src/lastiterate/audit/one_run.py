@@ -22,7 +22,6 @@ from lastiterate.audit.canaries import (
     takes_absent,
 )
 from lastiterate.audit.learned_scores import shift
-from lastiterate.audit.one_run_statistics import impossible, of_deltas, one_run_epsilon
 from lastiterate.audit.report import (
     OTHER,
     Claim,
@@ -32,7 +31,13 @@ from lastiterate.audit.report import (
     verdict_of,
 )
 from lastiterate.audit.runner import auditable
-from lastiterate.audit.statistics import check_failure, gaussian_epsilon
+from lastiterate.audit.statistics import (
+    check_failure,
+    gaussian_epsilon,
+    impossible,
+    of_deltas,
+    one_run_epsilon,
+)
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss

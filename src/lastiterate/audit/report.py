@@ -18,9 +18,7 @@ from lastiterate.accounting.certificate_subject import (
     format_rounded_down,
     format_rounded_up,
 )
-from lastiterate.audit.attacks import (
-    count,
-)
+from lastiterate.audit.attacks import count
 from lastiterate.audit.score_distributions import ScoreLaws
 from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling, require_statement
 from lastiterate.curves.curve import Curve

@@ -13,14 +13,22 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit import attacks, conformance, end_to_end, learned_scores, networks
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, worst_case
 from lastiterate.audit.canary_families import families
-from lastiterate.audit.end_to_end import AT_ONCE, alone, can_audit_whole, one_by_one
+from lastiterate.audit.end_to_end import (
+    AT_ONCE,
+    TrialPlan,
+    alone,
+    batch_size,
+    can_audit_whole,
+    one_by_one,
+    plan_trials,
+)
 from lastiterate.audit.report import AttackScores, AuditReport, Claim, conclude
 from lastiterate.audit.score_distributions import find_score_laws, spread_over_devices
 from lastiterate.audit.scores import (
@@ -34,7 +42,6 @@ from lastiterate.audit.scores import (
 )
 from lastiterate.audit.statements import Statement, choose_statements, fit_attacks
 from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.trial_plan import TrialPlan, batch_size, plan_trials
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.lazy import accept_old_names

@@ -15,8 +15,8 @@ from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train
 from lastiterate.audit.scores import CERTAIN, MoveDistribution, moves
 from lastiterate.audit.statistics import ROUND, epsilon_at
+from lastiterate.engine.preprocessing import clip_rows
 from lastiterate.engine.random import Key
-from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.run.losses import HuberRidge
 from lastiterate.run.run import Run
 

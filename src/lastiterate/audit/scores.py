@@ -17,7 +17,7 @@ from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, append_line, write_file
 from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
-from lastiterate.audit.trial_plan import TrialPlan
+from lastiterate.audit.end_to_end import TrialPlan
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
 from lastiterate.run.methods import NoisySGD

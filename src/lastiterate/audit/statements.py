@@ -17,8 +17,8 @@ from lastiterate.audit.attacks import (
     strongest,
 )
 from lastiterate.audit.canaries import Neighbours
+from lastiterate.audit.end_to_end import PAIRS
 from lastiterate.audit.report import Claim
-from lastiterate.audit.trial_plan import PAIRS
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 

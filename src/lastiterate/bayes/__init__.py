@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from lastiterate.bayes.clipped_sgld import clipped_sgld_run
 from lastiterate.bayes.linear import (
+    ClippedRows,
     LinearModel,
     RatioDomain,
     corner_bound,
+    least_prior,
     lemma_bound,
     posterior_curve,
 )
@@ -22,7 +24,6 @@ from lastiterate.bayes.posterior_subject import (
     sample_posterior,
 )
 from lastiterate.bayes.propose_test_release import Outcome, ProposeTestSample, propose_test_sample
-from lastiterate.bayes.ridge import ClippedRows, least_prior
 
 __all__ = [
     "ClippedRows",

@@ -11,16 +11,17 @@ from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate, register
 from lastiterate.accounting.certificate_subject import CertificateSubject, Words
-from lastiterate.bayes import ridge
+from lastiterate.bayes import linear
 from lastiterate.bayes.linear import (
     NEIGHBOURS,
+    ClippedRows,
     LinearModel,
     Neighbours,
     RatioDomain,
     posterior_curve,
+    ridge_curve,
 )
 from lastiterate.bayes.propose_test_release import source_of
-from lastiterate.bayes.ridge import ClippedRows, ridge_curve
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
@@ -360,7 +361,7 @@ def sample_posterior(
             mean, variance = model.posterior(*domain.check(x, y))
             value = mean + variance**0.5 * source.normal(1)
         case RidgePosterior(model, domain):
-            centre, precision = ridge.posterior(model, *domain.clip(x, y))
+            centre, precision = linear.posterior(model, *domain.clip(x, y))
             # with A = L L', L'^-1 z has covariance A^-1
             value = centre + np.linalg.solve(
                 np.linalg.cholesky(precision).T, source.normal(domain.features)

@@ -32,7 +32,6 @@ from lastiterate.cli.run_flags import (
     list_batches,
     list_penalties,
 )
-from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import (
     NAME_UNITS,
     InputError,
@@ -40,6 +39,7 @@ from lastiterate.errors import (
     name_missing_library,
     refuse_missing_library,
 )
+from lastiterate.limits import limit_unpacking
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
 # terminal shows.
@@ -222,7 +222,6 @@ MODULES = (
     "account",
     "audit",
     "data",
-    "explore",
     "export",
     "forget",
     "ledger",

@@ -65,7 +65,7 @@ def features_command(
     """
     import numpy as np
 
-    from lastiterate.data.numpy_files import read_images
+    from lastiterate.data.binary_files import read_images
     from lastiterate.data.schema_template import array_template
     from lastiterate.data.table import FormatFacts
 
@@ -206,9 +206,11 @@ def schema_command(
     """
     from lastiterate.cli import run_flags
     from lastiterate.data import Schema, schema_template
-    from lastiterate.run import strict_toml
+    from lastiterate.run import serialization
 
-    known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
+    known = (
+        serialization.read_toml(like, "schema") if like is not None and Schema.read(like) else None
+    )
     stated = False if no_header else run_flags.header(header)
     text = schema_template(
         file,

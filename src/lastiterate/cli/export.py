@@ -1,4 +1,4 @@
-"""`lastiterate export`, `sign` and `report`."""
+"""`lastiterate export`, `sign`, `report` and `explore`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,42 @@ from lastiterate.cli.app import (
 from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_choice
+
+# ``lastiterate explore``: the accountant behind sliders, on this machine alone.
+
+
+@app.command("explore")
+@reports_errors
+def explore_command(
+    port: Annotated[int, typer.Option("--port", help="the port; 0 takes a free one")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open the page in a browser")
+    ] = True,
+) -> None:
+    """Open a local page to explore epsilon with sliders.
+
+    Ctrl-C ends it.
+    """
+    import webbrowser
+
+    from lastiterate.report.explore import serve, warm
+
+    server = serve(port)
+    warm()
+    address = f"http://127.0.0.1:{server.server_address[1]}/"
+    console.print(f"{address} (this machine only; Ctrl-C ends it)", highlight=False, markup=False)
+    if browser:
+        webbrowser.open(address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        interrupts.mark_answered()
+        console.print("ended", highlight=False)
+    finally:
+        server.server_close()
+
+
+# `lastiterate export`, `sign` and `report`.
 
 if TYPE_CHECKING:
     from lastiterate.report.subject import ReportSource

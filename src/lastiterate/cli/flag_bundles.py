@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from lastiterate.cli.app import (
-    Header,
-    Out,
-    TimeBudget,
-    UnpackedLimit,
-)
+from lastiterate.cli.app import Header, Out, TimeBudget, UnpackedLimit
 from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 

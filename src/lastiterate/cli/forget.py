@@ -85,7 +85,7 @@ def forget_command(asked: Forgetting) -> None:
     from lastiterate.release.file_training import find_free_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.jax_processes import refuse_launcher
-    from lastiterate.release.progress import steps_bar
+    from lastiterate.release.pipeline import steps_bar
     from lastiterate.release.training_request import parse_delta
 
     refuse_launcher("forget")

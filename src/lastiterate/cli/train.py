@@ -327,7 +327,7 @@ def train_command(asked: Training) -> None:
         refuse_once,
     )
     from lastiterate.release.ledger_charge import Charging
-    from lastiterate.release.progress import progress_bars
+    from lastiterate.release.pipeline import progress_bars
 
     if asked.processes not in (None, "1"):
         asked.order(LaunchedProcesses(count_processes(asked.processes)))

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.cli.app import (
-    Json,
-    app,
-    console,
-    reports_errors,
-)
+from lastiterate.cli.app import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
-    from lastiterate.accounting.verification import CheckResult
+    from lastiterate.accounting.document import CheckResult
 
 
 @app.command("verify")

@@ -8,7 +8,7 @@ from lastiterate.curves.gaussian import Gdp as Gdp
 from lastiterate.curves.gaussian import GdpMixture as GdpMixture
 from lastiterate.curves.lower_bound import LowerBound as LowerBound
 from lastiterate.curves.lower_bound import MixturePair as MixturePair
-from lastiterate.curves.poisson_pld import Pld as Pld
 from lastiterate.curves.renyi import Rdp as Rdp
+from lastiterate.curves.sampled_batches import Pld as Pld
 
 __all__: list[str]

@@ -11,11 +11,10 @@ from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.dominating_pair import WithGaussian
-from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.poisson_pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi, renyi_sum
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Selected, WorstOf
 from lastiterate.errors import InputError
 from lastiterate.run import serialization

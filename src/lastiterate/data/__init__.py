@@ -1,8 +1,8 @@
 """Readers, public schemas and the sets that come along; stands alone."""
 
+from lastiterate.data.binary_files import read_archive, read_idx_array
 from lastiterate.data.columns import Array, Category, Ignore, Numeric
 from lastiterate.data.encoding import encode, encode_features
-from lastiterate.data.numpy_files import read_archive, read_idx_array
 from lastiterate.data.readers import (
     BUNDLED,
     check_readable,

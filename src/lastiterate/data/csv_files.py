@@ -27,7 +27,6 @@ from typing import Any, Protocol
 from lastiterate import limits
 from lastiterate.data.cell_values import is_written_otherwise
 from lastiterate.data.columns import MISSING, day_number
-from lastiterate.data.decompression import LimitedInput, open_unpacked
 from lastiterate.data.table import (
     Cells,
     Table,
@@ -38,6 +37,7 @@ from lastiterate.data.table import (
     not_in_memory,
 )
 from lastiterate.errors import InputError
+from lastiterate.limits import LimitedInput, open_unpacked
 
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"

@@ -37,8 +37,8 @@ from lastiterate.data.table import (
     to_doubles,
 )
 from lastiterate.errors import InputError
+from lastiterate.features.columns import SLICE, RowForm
 from lastiterate.features.record_fields import Values
-from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.limits import memory
 
 TIMES = 3

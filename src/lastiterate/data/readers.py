@@ -12,9 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate import plugins
-from lastiterate.data.binary_source import read_idx
+from lastiterate.data.binary_files import is_idx, read_batch, read_folder, read_npy, read_npz
 from lastiterate.data.cell_values import is_day_of, is_number_of
-from lastiterate.data.cifar import read_batch, read_folder
 from lastiterate.data.columns import MISSING, Array, Numeric
 from lastiterate.data.csv_files import (
     STANDARD_INPUT,
@@ -24,7 +23,7 @@ from lastiterate.data.csv_files import (
     read_header,
     records_of,
 )
-from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
+from lastiterate.data.file_stream import read_idx
 from lastiterate.data.parquet import ARROW, is_parts, read_blocks, read_parquet, read_types
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template

@@ -10,12 +10,20 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
+from lastiterate.data.binary_files import is_idx
 from lastiterate.data.blocks import open_csv
 from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, read_csv
 from lastiterate.data.encoding import encode, encode_tables, find_faults, form_of
-from lastiterate.data.file_stream import FileSnapshot, ParquetParts, Stream, Wanted, split_tables
-from lastiterate.data.numpy_files import is_idx
+from lastiterate.data.file_stream import (
+    ArrayFile,
+    FileSnapshot,
+    ParquetParts,
+    Stream,
+    Wanted,
+    open_idx,
+    open_npy,
+    split_tables,
+)
 from lastiterate.data.parquet import is_columns, is_parts, read_parquet
 from lastiterate.data.readers import (
     check_has_names,
@@ -27,7 +35,7 @@ from lastiterate.data.readers import (
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
-from lastiterate.features.row_form import SLICE, RowForm
+from lastiterate.features.columns import SLICE, RowForm
 from lastiterate.run.validation import check_integer
 
 # CSV files, parsed block by block.

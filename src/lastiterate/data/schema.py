@@ -26,11 +26,10 @@ from lastiterate.data.columns import (
     to_texts,
 )
 from lastiterate.errors import InputError
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.columns import RecordMap, RowForm
 from lastiterate.features.map_registry import check_maps, maps_from, names_in, to_data
-from lastiterate.features.row_form import RowForm
 from lastiterate.lazy import RenamedAttribute
-from lastiterate.run import strict_toml
+from lastiterate.run import serialization
 from lastiterate.run.serialization import is_list, is_object
 from lastiterate.run.validation import check_choice
 
@@ -414,7 +413,7 @@ class Schema:
     def read(cls, path: str | Path, classes: tuple[str, ...] = ()) -> Schema:
         """Read a TOML schema; everything that was not filled in is listed at once. ``classes``:
         instead of its own."""
-        data = strict_toml.read(Path(path), "schema", "lastiterate schema writes one")
+        data = serialization.read_toml(Path(path), "schema", "lastiterate schema writes one")
         data = (
             data
             if not classes

@@ -19,6 +19,7 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
+from lastiterate.engine.clipped_gradients import one_by_one
 from lastiterate.engine.exact_linear import SUMMABLE, check_independent
 from lastiterate.engine.exact_noise import draws_of, places_for
 from lastiterate.engine.linear_gradients import batches_move, counts
@@ -27,7 +28,6 @@ from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import RecordLoss, cast_records, repeat_for_keys
-from lastiterate.engine.single_record_chunks import one_by_one
 from lastiterate.engine.tracing import alone
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError

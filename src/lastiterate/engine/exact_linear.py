@@ -33,10 +33,14 @@ from lastiterate.engine.linear_model import (
 )
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import NoiseArguments
-from lastiterate.engine.preprocessing import TrainedWeights, compute_whitening, short_rows
+from lastiterate.engine.preprocessing import (
+    TrainedWeights,
+    clip_rows,
+    compute_whitening,
+    short_rows,
+)
 from lastiterate.engine.probability_calibration import Noisy
 from lastiterate.engine.random import Bits, Key, derive_key
-from lastiterate.engine.row_clipping import clip_rows
 from lastiterate.engine.trainer import Loop, Progress, begin
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax

@@ -15,12 +15,15 @@ import numpy as np
 from lastiterate.engine.noise import NoiseArguments
 from lastiterate.engine.preprocessing import (
     SLICE,
+    allocate_aligned,
+    clamp_to_float32,
+    clip_rows,
     linear_loss,
+    norms_of,
     prepare_rows,
     target_offset,
 )
 from lastiterate.engine.random import ORDER, Key, stream
-from lastiterate.engine.row_clipping import allocate_aligned, clamp_to_float32, clip_rows, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
 from lastiterate.processor_threads import map_in_threads

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lastiterate.engine.host_permutation import BatchOrder, words
 from lastiterate.engine.loop import StepProgram, arrange_for_pass
 from lastiterate.engine.noise import ahead
+from lastiterate.engine.preprocessing import allocate_aligned
 from lastiterate.engine.random import Key
-from lastiterate.engine.row_clipping import allocate_aligned
-from lastiterate.engine.sampler_interface import EpochSampler
+from lastiterate.engine.sampler_interface import BatchOrder, EpochSampler, words
 from lastiterate.engine.samplers import Bins
 
 GROUP = 2**25

@@ -14,7 +14,13 @@ import numpy as np
 from jax.experimental import checkify
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.clipped_gradients import assemble_sums, sum_clipped, sum_clipped_parts
+from lastiterate.engine.clipped_gradients import (
+    arithmetic,
+    assemble_sums,
+    one_by_one,
+    sum_clipped,
+    sum_clipped_parts,
+)
 from lastiterate.engine.linear_gradients import counts, hidden_state
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import register_pytree
@@ -38,7 +44,6 @@ from lastiterate.engine.record_loss import (
     repeat_for_keys,
 )
 from lastiterate.engine.samplers import layout_of
-from lastiterate.engine.single_record_chunks import arithmetic, one_by_one
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.tracing import equations, fingerprint, program
 from lastiterate.engine.trainer import Loop, Progress, check_process

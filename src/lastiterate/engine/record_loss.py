@@ -14,10 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, dependence
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key, Number, encrypt, parts, stream
-from lastiterate.engine.tracing import as_function, check_operations, constants, program
+from lastiterate.engine.tracing import (
+    PUBLIC,
+    RECORD,
+    as_function,
+    check_operations,
+    constants,
+    dependence,
+    program,
+)
 from lastiterate.errors import InputError, first_line
 from lastiterate.run.run import MOST_COPIES, Run
 

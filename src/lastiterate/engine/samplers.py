@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.host_permutation import BatchOrder, split_into_bins, split_into_blocks
 from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
 from lastiterate.engine.sampler_interface import (
+    BatchOrder,
     EpochSampler,
     Layout,
     Read,
@@ -28,6 +28,8 @@ from lastiterate.engine.sampler_interface import (
     mask_chunk,
     records_at_once,
     records_in,
+    split_into_bins,
+    split_into_blocks,
     sum_over_places,
     take_records,
     until_end,

@@ -18,7 +18,6 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.host_permutation import words
 from lastiterate.engine.linear_gradients import (
     Arranged,
     Linear,
@@ -45,7 +44,7 @@ from lastiterate.engine.methods import solver_of
 from lastiterate.engine.minibatch_gather import batches
 from lastiterate.engine.noise import Draws, Noise, NoiseAhead
 from lastiterate.engine.random import FARTHEST, ORDER, Key, Number, fresh_key, stream, streams
-from lastiterate.engine.sampler_interface import EpochSampler, Sampler
+from lastiterate.engine.sampler_interface import EpochSampler, Sampler, words
 from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Box, Everywhere

@@ -45,15 +45,9 @@ from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.composition_reminder import recognise_by
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_plans import (
-    choose_features,
-    part_of,
-    plan_for_units,
-    warn_of_noise,
-)
+from lastiterate.release.linear_plans import choose_features, part_of, plan_for_units, warn_of_noise
 from lastiterate.release.model_kinds import LINEAR
-from lastiterate.release.pipeline import finish
-from lastiterate.release.progress import notebook_progress
+from lastiterate.release.pipeline import finish, notebook_progress
 from lastiterate.release.score_meaning import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits, find_id_columns

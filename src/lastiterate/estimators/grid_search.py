@@ -53,13 +53,7 @@ from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_plans import candidate, choose_features, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.score_meaning import (
-    Labels,
-    Range,
-    check_costs,
-    check_range,
-    threshold_of,
-)
+from lastiterate.release.score_meaning import Labels, Range, check_costs, check_range, threshold_of
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.validation import check_kept, relative_weights, to_float

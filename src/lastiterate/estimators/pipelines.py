@@ -31,8 +31,8 @@ from lastiterate.estimators.meta_estimators import (
     learner_from_predictions,
     show_labels_of_codes,
 )
+from lastiterate.features.columns import RowForm
 from lastiterate.features.map_registry import PLAIN, maps_named
-from lastiterate.features.row_form import RowForm
 from lastiterate.release.linear_plans import AUTO, IN_RUN
 from lastiterate.release.score_meaning import Range
 

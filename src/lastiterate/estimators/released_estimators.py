@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate import limits
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.verification import CheckResult
+from lastiterate.accounting.document import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.estimators.file_estimators import check_no_mapping, hide_values
 from lastiterate.estimators.pipelines import SchemaTransformer, warn_of_predictions

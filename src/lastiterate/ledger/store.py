@@ -15,7 +15,7 @@ from typing import final
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
-from lastiterate.ledger import history
+from lastiterate.ledger import database
 from lastiterate.ledger.budget import (
     COLUMNS,
     Release,
@@ -27,9 +27,8 @@ from lastiterate.ledger.budget import (
     line_of,
     total_of,
 )
-from lastiterate.ledger.database import damage, make, open_ledger, snapshot, transaction
+from lastiterate.ledger.database import damage, hash_chain, make, open_ledger, snapshot, transaction
 from lastiterate.ledger.filters import Filter
-from lastiterate.ledger.history import hash_chain
 from lastiterate.run.adjacency import check_same
 
 # The ledger: reserve before a record is read, refuse what does not fit, remember what was released.
@@ -126,7 +125,7 @@ class Ledger:
         for name, text in (("dataset", dataset), ("unit", unit), ("adjacency", adjacency)):
             _check_text(name, text)
         with suppress(FileExistsError):
-            make(self.path, history.begin)
+            make(self.path, database.begin)
         with open_ledger(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
@@ -138,7 +137,7 @@ class Ledger:
                 )
             row = (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today())
             connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", row)
-            history.append(connection, "dataset", **dict(zip(history.DATASET, row, strict=True)))
+            database.append(connection, "dataset", **dict(zip(database.DATASET, row, strict=True)))
             if rows_per_unit is not None:
                 _state_rows(connection, dataset, rows_per_unit)
 
@@ -235,7 +234,7 @@ class Ledger:
                 connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs)
             )
             if not total.of_rows:
-                history.append(connection, "protects", token=token, unit=total.unit)
+                database.append(connection, "protects", token=token, unit=total.unit)
         return token
 
     def touch(self, token: str) -> None:
@@ -297,7 +296,7 @@ class Ledger:
         """
         with open_ledger(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
-                history.append(connection, "model", token=token, model=model_sha256)
+                database.append(connection, "model", token=token, model=model_sha256)
 
     announced = RenamedAttribute("find_announced")
     remembered = RenamedAttribute("find_release")
@@ -317,10 +316,10 @@ class Ledger:
             model.
         """
         with open_ledger(self.path) as connection:
-            token = history.find_announcement(connection, model_sha256)
+            token = database.find_announcement(connection, model_sha256)
             if token is None:
                 return None
-            return line_of(connection, token), history.digest_of(connection, "records", token)
+            return line_of(connection, token), database.digest_of(connection, "records", token)
 
     def remember(self, token: str, digest: str) -> None:
         """Keep a keyed digest of the records that a release was trained on.
@@ -334,7 +333,7 @@ class Ledger:
         """
         with open_ledger(self.path) as connection, transaction(connection):
             line_of(connection, token)
-            history.append(connection, "records", token=token, digest=digest)
+            database.append(connection, "records", token=token, digest=digest)
 
     def find_release(self, model_sha256: str) -> tuple[Release, str] | None:
         """Return the first release with these weights, and the digest of its records.
@@ -355,7 +354,9 @@ class Ledger:
             ).fetchone()
             release = None if row is None else Release(*row)
             digest = (
-                None if release is None else history.digest_of(connection, "records", release.token)
+                None
+                if release is None
+                else database.digest_of(connection, "records", release.token)
             )
         return None if release is None or digest is None else (release, digest)
 
@@ -397,7 +398,7 @@ class Ledger:
             Hash of the last event.
         """
         with open_ledger(self.path) as connection:
-            return history.head(connection)
+            return database.head(connection)
 
     def verify(self, head: str | None = None) -> tuple[str, ...]:
         """Recompute everything that the file states.
@@ -412,11 +413,11 @@ class Ledger:
         tuple of str
             Problems; empty where the ledger holds.
         """
-        kept = None if head is None else history.check_head(head)
+        kept = None if head is None else database.check_head(head)
         with open_ledger(self.path) as file, snapshot(file) as connection:
             if problems := damage(connection):
                 return tuple(problems)
-            problems = history.differences(connection, kept)
+            problems = database.differences(connection, kept)
             try:
                 return (*problems, *charge_problems(connection))
             except InputError:
@@ -426,7 +427,7 @@ class Ledger:
 
     def _check_holds(self, connection: sqlite3.Connection, done: str) -> None:
         """Refuse to write to a damaged ledger, or one whose tables contradict its events."""
-        if problems := damage(connection) or history.differences(connection):
+        if problems := damage(connection) or database.differences(connection):
             raise _does_not_hold(self, problems[0], done)
 
     def _move(
@@ -438,7 +439,7 @@ class Ledger:
                     "UPDATE releases SET state = ?, model = ? WHERE token = ?",
                     (state, model, token),
                 )
-                history.append(connection, "state", token=token, state=state, model=model)
+                database.append(connection, "state", token=token, state=state, model=model)
 
 
 def check_charges(ledger: Ledger, total: Total) -> None:
@@ -473,11 +474,11 @@ def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: st
 def _state_rows(connection: sqlite3.Connection, dataset: str, rows: int) -> None:
     if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
         raise InputError("rows_per_unit", f"must be an integer from 1 to {MOST_ROWS}", rows)
-    if (known := history.rows_per_unit(connection, dataset)) is not None:
+    if (known := database.rows_per_unit(connection, dataset)) is not None:
         raise InputError(
             "rows_per_unit", f"is stated already, {known}, and cannot be changed", rows
         )
-    history.append(connection, "rows", dataset=dataset, rows=rows)
+    database.append(connection, "rows", dataset=dataset, rows=rows)
 
 
 def _check_text(name: str, text: str) -> None:
@@ -500,7 +501,7 @@ def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
     connection.execute(
         f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
     )
-    history.append(connection, "line", **dict(zip(history.LINE, row, strict=True)))
+    database.append(connection, "line", **dict(zip(database.LINE, row, strict=True)))
 
 
 def _same(release: Release, dataset: str, run: str, curve: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning import whitened_families
+from lastiterate.planning import families
 from lastiterate.planning.families import balance_ridge, one_record_run, output_run, snapshot_run
 from lastiterate.planning.plan_request import PlanRequest, linear_loss
 from lastiterate.run.adjacency import check_adjacency, records_moved
@@ -183,7 +183,7 @@ def _describe_algorithm(
         return output_run(asked, batches, in_a_pass(asked, batches), _cap_loss(asked, cap), prox)
     if algorithm == FORGETTING:
         return _describe_forgetting(asked, batching, _cap_loss(asked, cap), prox)
-    size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened_families.block_count(asked.task.n)))
+    size = -(-asked.task.n // max(FEWEST_BLOCKS, families.block_count(asked.task.n)))
     if algorithm == CORRELATED:
         return _with(
             _describe_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap
@@ -192,14 +192,12 @@ def _describe_algorithm(
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
         steps = (
-            whitened_families.STEPS[-1]
+            families.FULL_BATCH_STEPS[-1]
             if type(batches) is FullBatch
             else PASSES * in_a_pass(asked, batches)
         )
         return _with(
-            whitened_families.run_of(
-                whitened_families.plan_weighted(asked), steps, NoiseMultiplier(1.0), batches
-            ),
+            families.run_of(families.plan_weighted(asked), steps, NoiseMultiplier(1.0), batches),
             prox,
             cap,
         )
@@ -239,10 +237,8 @@ def _describe_correlated(asked: PlanRequest, batching: Batching) -> Run:
             type(batching).__name__,
             "use cyclic, permuted, bins or full",
         )
-    passes = whitened_families.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
-    return whitened_families.make_correlated_run(
-        whitened_families.plan_weighted(asked), batching, passes
-    )
+    passes = families.FULL_BATCH_STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
+    return families.make_correlated_run(families.plan_weighted(asked), batching, passes)
 
 
 def in_a_pass(asked: PlanRequest, batching: Batching) -> int:
@@ -266,14 +262,14 @@ def _describe_capped(
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its
     noise."""
     task, loss = asked.task, _cap_loss(asked, cap)
-    parts = whitened_families.preparation(asked)
+    parts = families.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(
         task.n
     )  # what is added keeps it an upper bound
     paid = prox is None and expected < WORTH and task.rows_per_record == 1
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
-    length = WAY * whitened_families.path_length(asked, CAP if cap is None else cap)
+    length = WAY * families.path_length(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
     fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
     passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
@@ -327,11 +323,11 @@ def _describe_minimised(
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )
-    best = whitened_families.plan_weighted(asked)
+    best = families.plan_weighted(asked)
     runs = [
         run
-        for share in whitened_families.SHARES
-        if (run := whitened_families.minimiser_run_of(best, share, cap=cap)) is not None
+        for share in families.SHARES
+        if (run := families.minimiser_run_of(best, share, cap=cap)) is not None
     ]
     if not runs:
         raise InputError(

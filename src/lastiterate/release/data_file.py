@@ -11,14 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data import (
-    BUNDLED,
-    Schema,
-    check_readable,
-    encode,
-    load_bundled,
-    split,
-)
+from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, split
 from lastiterate.data.columns import Category, Numeric
 from lastiterate.data.encoding import TIMES, check_stated, encode_public, find_faults, form_of
 from lastiterate.data.file_stream import Stream
@@ -35,7 +28,7 @@ from lastiterate.data.record_source import (
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
-from lastiterate.features.row_form import RowForm
+from lastiterate.features.columns import RowForm
 from lastiterate.limits import free_memory, memory
 from lastiterate.planning.task import Task
 from lastiterate.release.score_meaning import Labels, Range

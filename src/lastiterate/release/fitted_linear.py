@@ -18,13 +18,7 @@ from lastiterate.engine.preprocessing import TrainedWeights, scores
 from lastiterate.errors import InputError
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import SelfContainedModel
-from lastiterate.release.score_meaning import (
-    Answers,
-    Labels,
-    as_json,
-    check_answers,
-    from_json,
-)
+from lastiterate.release.score_meaning import Answers, Labels, as_json, check_answers, from_json
 from lastiterate.release.signatures import ProvenanceRecord
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run

@@ -23,9 +23,8 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import to_unit_name
 from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
-from lastiterate.ledger.budget import is_other_unit
+from lastiterate.ledger.budget import LineCheckpoints, is_other_unit
 from lastiterate.ledger.database import Unreachable
-from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.quote import describe_second_name
 from lastiterate.ledger.store import Ledger, check_charges
 from lastiterate.release import folder

@@ -10,27 +10,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.accounting.certificate import account
-from lastiterate.accounting.tail_truncation import caveats_of_one
+from lastiterate.accounting.certificate import account, caveats_of_one
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, form_of, keep_schema
 from lastiterate.data.table import Table
 from lastiterate.engine import TrainedWeights, execute, fresh_key, keys_from_seed
+from lastiterate.engine.linear_model import execute_units
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import execute_streaming
-from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.fitted_linear import FittedLinear, read
 from lastiterate.release.ledger_charge import make_charging
-from lastiterate.release.noisy_accuracy import (
-    CountCharge,
-    check_width,
-    count_of,
-    noisy_numbers,
-)
+from lastiterate.release.noisy_accuracy import CountCharge, check_width, count_of, noisy_numbers
 from lastiterate.release.score_meaning import Answers, Labels, Scores, as_json
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.release.units import check_rows, unit_records

@@ -26,12 +26,7 @@ from lastiterate.planning.predicted_risk import predict_scores
 from lastiterate.planning.presets import FORGETTING
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.noisy_accuracy import (
-    check_width,
-    count_for,
-    half_width,
-    split_held_out,
-)
+from lastiterate.release.noisy_accuracy import check_width, count_for, half_width, split_held_out
 from lastiterate.release.score_meaning import check_costs
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.run.adjacency import check_same, has_fixed_size

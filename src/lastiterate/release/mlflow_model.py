@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lastiterate import __version__
-from lastiterate.accounting.verification import CheckResult
+from lastiterate.accounting.document import CheckResult
 from lastiterate.data.columns import Category, Date, Numeric
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, keep_schema

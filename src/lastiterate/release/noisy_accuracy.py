@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.accounting.extra_charges import count_curve
+from lastiterate.accounting.certificate_subject import count_curve, format_rounded_up
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.roots import smallest_true
 from lastiterate.data import split

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastiterate import __version__, limits
-from lastiterate.accounting.verification import CheckResult
+from lastiterate.accounting.document import CheckResult
 from lastiterate.bayes.posterior_subject import RidgePosterior
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.bayes.linear import LinearModel, Neighbours
+from lastiterate.bayes.linear import ClippedRows, LinearModel, Neighbours, least_prior
 from lastiterate.bayes.posterior_subject import (
     LinearPosterior,
     Posterior,
@@ -20,7 +20,6 @@ from lastiterate.bayes.posterior_subject import (
     problem_from_dict,
     sample_posterior,
 )
-from lastiterate.bayes.ridge import ClippedRows, least_prior
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.release.folder import StoredModel

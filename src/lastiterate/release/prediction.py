@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.blocks import read_blocks
+from lastiterate.data.blocks import is_json_lines, read_blocks
 from lastiterate.data.columns import Id
 from lastiterate.data.encoding import encode_features, keep_schema
-from lastiterate.data.json_lines import is_json_lines
 from lastiterate.data.readers import read_table
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table

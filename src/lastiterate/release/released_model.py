@@ -138,9 +138,7 @@ class ReleasedModel(ABC):
         ``lastiterate.verify`` reads it. Errors: a file that exists, and one without the ending
         .safetensors.
         """
-        return self._write(
-            file, ".safetensors", "lastiterate.release.safetensors_model", "to_safetensors"
-        )
+        return self._write(file, ".safetensors", "lastiterate.release.loading", "to_safetensors")
 
     def to_skops(self, file: str | Path) -> Path:
         """Write an estimator of scikit-learn that predicts as the model does, as a skops file that

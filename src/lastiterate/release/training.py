@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_run import ExactRun
 from lastiterate.accounting.noise_calibration import (
     calibrate,
     calibrate_exactly,
@@ -26,8 +26,7 @@ from lastiterate.release.folder import to_path
 from lastiterate.release.jax_processes import join_devices
 from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
-from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end
-from lastiterate.release.progress import steps_bar
+from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end, steps_bar
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.training_request import (
     Budget,

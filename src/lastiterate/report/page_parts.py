@@ -14,8 +14,8 @@ from lastiterate.accounting.certificate_subject import (
     describe_whole_unit,
     format_rounded_down,
     format_rounded_up,
+    has_later_releases,
 )
-from lastiterate.accounting.extra_charges import has_later_releases
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag

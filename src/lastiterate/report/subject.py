@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.verification import CheckResult
+from lastiterate.accounting.document import CheckResult
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger.quote import Quote, quote_line

@@ -11,12 +11,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import cache
+from typing import cast
 
 import numpy as np
 from scipy.special import ndtr
 
+import lastiterate as li
+from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.theorems.theorem import Theorem
 
 
 def gaussian(steps, batches, sums, ridge, start):
@@ -164,3 +169,259 @@ def exact_mu(curvature, eta, std, shifts, start=0.0):
         mean = factor * mean + step * shift
         variance = factor**2 * variance + (step * noise) ** 2
     return abs(mean) / np.sqrt(variance) if variance > 0 else (np.inf if mean else 0.0)
+
+
+# Runs on quadratics, drawn at random: the last iterate is exactly Gaussian, however long they are.
+
+
+def draw_loss(sensitivity, smooth, lowest, rng):
+    """Constants of records whose Hessians lie in [lowest, smooth]."""
+    if lowest < 0 or (lowest == 0 and rng.random() < 0.5):
+        return li.KnownConstants(
+            li.LossFacts(sensitivity=sensitivity, smooth=smooth, weak_convexity=-lowest)
+        )
+    return li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=lowest))
+
+
+def draw_quadratic_run(rng, batching):
+    """A run, the Hessians of its records, and the edges of every regime: 1/smooth, 2/smooth, one
+    step, batch = n."""
+    smooth = float(rng.uniform(0.2, 3))
+    concave = rng.uniform(-3, -1) if rng.random() < 0.3 else rng.uniform(-1, 1)
+    lowest = float(rng.choice([smooth, 0.0, concave * smooth, rng.uniform(0.01, 1) * smooth]))
+    n = int(rng.integers(1, 16))
+    b = n if rng.random() < 0.1 else int(rng.integers(1, n + 1))
+    steps = int(rng.choice([1, -(-n // b), rng.integers(1, 40)]))
+    eta = float(rng.choice([2, 1, rng.uniform(0.01, 2), rng.uniform(0.01, 1)])) / smooth
+    kind = rng.integers(4)
+    schedule = li.Constant(eta) if kind < 2 else li.InverseDecay(1 / (2 * eta), abs(lowest))
+    if kind == 3:
+        schedule = li.StepSchedule(tuple(map(float, rng.uniform(0.1, 1, steps) * eta)))
+    sigma = float(rng.uniform(0.1, 1))
+    noise = [
+        li.Langevin(sigma),
+        li.GradientNoise(sigma),
+        li.GradientNoise(tuple(map(float, rng.uniform(0.1, 1, steps)))),
+    ]
+    gibbs = (
+        li.GaussianStart(math.sqrt(2 * sigma**2 / lowest)) if lowest > 0 else li.GaussianStart(0.5)
+    )
+    run = li.Run(
+        n=n,
+        steps=steps,
+        step_size=schedule,
+        noise=noise[0] if rng.random() < 0.6 else noise[int(rng.integers(1, 3))],
+        batching=batching(b),
+        start=gibbs if rng.random() < 0.5 else li.FixedStart(),
+        adjacency=cast(Adjacency, str(rng.choice(["zero-out", "replace-one"]))),
+        loss=draw_loss(float(rng.uniform(0.5, 3)), smooth, lowest, rng),
+    )
+    one = float(rng.choice([lowest, smooth, rng.uniform(lowest, smooth)]))
+    return run, np.full(n, one) if rng.random() < 0.5 else rng.uniform(lowest, smooth, n)
+
+
+def exact_mu_of(run, curvatures, place):
+    """mu of a record in block ``place`` that pulls with its full sensitivity, ``curvatures`` one
+    for each block."""
+    etas = run.step_sizes
+    stds = run.noise_stds
+    block = np.arange(run.steps) % run.blocks
+    pull = run.facts().sensitivity.value / run.divisor * (block == place)
+    start = run.start.std if isinstance(run.start, li.GaussianStart) else 0.0
+    return exact_mu(np.asarray(curvatures)[block], etas, stds, pull, start)
+
+
+def block_curvatures(run, hessians):
+    """The curvature of each block: sums over its records, divided by the public number."""
+    size = run.n if isinstance(run.batching, li.FullBatch) else run.batching.size
+    return [hessians[k * size : (k + 1) * size].sum() / run.divisor for k in range(run.blocks)]
+
+
+def weaken(run, rng):
+    """(what, run): each is no more private than ``run``, as far as its constants say."""
+    facts = run.loss.constants
+    given = {
+        name: getattr(facts, name).value
+        for name in ("sensitivity", "smooth", "strong", "weak_convexity")
+        if getattr(facts, name) is not None
+    }
+    more = {"sensitivity": given["sensitivity"] * 1.7}
+    yield "sensitivity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | more)))
+    if run.start == li.FixedStart():
+        match run.noise:
+            case li.Langevin(sigma):
+                yield "noise", replace(run, noise=li.Langevin(sigma / 1.7))
+            case li.GradientNoise(std):
+                less = tuple(x / 1.7 for x in std) if isinstance(std, tuple) else std / 1.7
+                yield "noise", replace(run, noise=li.GradientNoise(less))
+    if given.get("strong"):
+        yield (
+            "curvature",
+            replace(
+                run,
+                loss=li.KnownConstants(li.LossFacts(**given | {"strong": given["strong"] * 0.6})),
+            ),
+        )
+    if given.get("weak_convexity"):
+        less = {"weak_convexity": given["weak_convexity"] * 1.3}
+        yield "convexity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | less)))
+    yield (
+        "smoothness",
+        replace(
+            run, loss=li.KnownConstants(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2}))
+        ),
+    )
+    whole = isinstance(run.batching, li.FullBatch) or run.n % run.batching.size == 0
+    if (
+        run.constant and whole
+    ):  # otherwise another step may hide more than it adds, a short block among them
+        yield "steps", replace(run, steps=run.steps + int(rng.integers(1, 20)))
+    if isinstance(run.domain, li.domains.Ball):
+        yield "domain", replace(run, domain=li.domains.Ball(run.domain.radius * 1.3))
+        yield "no domain", replace(run, domain=li.domains.Everywhere())
+    if isinstance(run.batching, li.FullBatch) and run.n > 1:
+        yield "records", replace(run, n=run.n - 1)
+
+
+CONSTANTS = {
+    "sensitivity": "sensitivity",
+    "curvature": "strong",
+    "convexity": "weak_convexity",
+    "smoothness": "smooth",
+}
+"""The constant of the loss that each weaker run changes, where it changes one."""
+
+
+# Small runs of every batching, drawn at random, with the exact distribution of the last iterate on
+# both neighbours.
+#
+# One dimension, a handful of records with slopes and curvatures of their own, every secret draw
+# enumerated. Neighbours differ in the slope of the first record by the whole sensitivity; the others'
+# slopes show where those are read.
+
+EPSILONS = (0.0, 0.4, 1.0, 2.5)
+MOST_WAYS, MOST_POINTS = 5_000, 3_000_000
+INDEPENDENT = (li.BallsInBins, li.RandomAllocation, li.Poisson)
+
+
+def needs_absence(theorem: Theorem) -> bool:
+    """Whether its replace-one goes through the record's absence: the record then has no
+    curvature."""
+    return "not_replace_one" in {asked.name for asked in theorem.assumptions}
+
+
+def count_ways(run: li.Run) -> float:
+    """In how many ways the secret draws can fall out."""
+    n, blocks, steps = run.n, run.blocks, run.steps
+    passes = -(-steps // blocks)
+    match run.batching:
+        case li.Poisson():
+            return 2.0 ** (n * steps)
+        case li.FixedSize(size):
+            return float(math.comb(n, size)) ** steps
+        case li.Permuted():
+            return math.factorial(n)
+        case li.Reshuffled():
+            return float(math.factorial(n)) ** passes
+        case li.BallsInBins():
+            return float(blocks) ** n
+        case li.RandomAllocation():
+            return float(blocks) ** (n * passes)
+    return 1.0
+
+
+def draw_batching(kind, rng, n):
+    if kind is li.FullBatch:
+        return kind()
+    if kind is li.Poisson:
+        return li.Poisson(float(rng.uniform(0.1, 0.9)))
+    return kind(int(rng.integers(1, n + 1)))
+
+
+def draw_small_run(kind, rng):
+    """A run, and the slopes and curvatures of its records under both neighbours."""
+    while True:
+        n, steps = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+        smooth = float(rng.uniform(0.2, 2))
+        lowest = float(
+            rng.choice(
+                [
+                    0.0,
+                    smooth,
+                    rng.uniform(0, smooth),
+                    rng.uniform(-0.5, 0) * smooth,
+                    rng.uniform(-3, -1) * smooth,
+                ]
+            )
+        )
+        sensitivity = float(rng.uniform(0.5, 2))
+        top = float(rng.choice([1.0, 1.999, rng.uniform(0.05, 2), rng.uniform(2, 3)])) / smooth
+        varied = rng.random() < 0.4
+        etas = rng.uniform(0.2, 1, steps) * top if varied else np.full(steps, top)
+        std = float(rng.uniform(0.3, 2)) * sensitivity
+        noise = li.Langevin(std) if rng.random() < 0.2 else li.GradientNoise(std)
+        below = {"strong": lowest} if lowest >= 0 else {"weak_convexity": -lowest}
+        adjacency = str(
+            rng.choice(
+                ["zero-out", "replace-one", "add-remove"]
+                if kind is li.Poisson
+                else ["zero-out", "zero-out", "replace-one"]
+            )
+        )
+        absent = kind in INDEPENDENT and (adjacency != "replace-one" or rng.random() < 0.5)
+        # an exchange of records that may be absent is one of gradients half as long as they are
+        # apart
+        single = absent and adjacency == "replace-one"
+        stated = {"lipschitz": sensitivity / 2} if single else {"sensitivity": sensitivity}
+        facts = li.LossFacts(smooth=smooth, **stated, **below)
+        run = li.Run(
+            n=n,
+            steps=steps,
+            step_size=li.StepSchedule(tuple(map(float, etas))) if varied else li.Constant(top),
+            noise=noise,
+            batching=draw_batching(kind, rng, n),
+            loss=li.KnownConstants(facts),
+            start=li.GaussianStart(float(rng.uniform(0.1, 2)))
+            if rng.random() < 0.3
+            else li.FixedStart(),
+            adjacency=cast(Adjacency, adjacency),
+        )
+        if count_ways(run) <= MOST_WAYS:
+            break
+    bends = (
+        rng.uniform(lowest, smooth, n)
+        if rng.random() < 0.5
+        else np.full(n, float(rng.choice([lowest, smooth])))
+    )
+    slopes = rng.normal(size=n) * float(rng.choice([0.0, 1.0]))
+    if (
+        kind is li.FixedSize
+    ):  # another record may take the drawn one's place: all gradients differ by a bounded number
+        bends[:], slopes = bends[0], np.clip(slopes, min(pulls(run)), max(pulls(run)))
+    if absent:
+        bends[0] = (
+            # a record that may be absent has no curvature, the other ones' constants are what is
+            # stated
+            0.0
+        )
+    return run, slopes, bends
+
+
+def pulls(run) -> tuple[float, float]:
+    """The first record's slope under both neighbours: as far apart as the sensitivity allows."""
+    most = run.facts().sensitivity.value
+    return (most / 2, -most / 2) if run.adjacency == "replace-one" else (most, 0.0)
+
+
+def exact_deltas(run, slopes, bends):
+    """The larger delta of both orders at EPSILONS; ``None`` where the narrowest part needs too fine
+    a grid."""
+    sides = [law(run, np.append(pull, slopes[1:]), bends, 0.0) for pull in pulls(run)]
+    means, variances = zip(
+        *((mean, variance) for side in sides for _, mean, variance in side), strict=True
+    )
+    widest, narrowest = math.sqrt(max(variances)), math.sqrt(min(variances))
+    points = max(
+        6001, int(30 * (max(means) - min(means) + 20 * widest) / narrowest)
+    )  # 30 in a standard deviation
+    return deltas(EPSILONS, *sides, points=points) if points * len(means) <= MOST_POINTS else None

@@ -20,7 +20,7 @@ from lastiterate.features.record_fields import Field, Values
 from lastiterate.run.batching import Batching
 from lastiterate.run.public_blocks import PublicBlocks
 from lastiterate.run.run import Run
-from lastiterate.testing import quadratics, small_runs
+from lastiterate.testing import exact_distributions
 from lastiterate.theorems.theorem import Applies, Theorem, list_built_in, match
 
 TRIES = 40
@@ -134,14 +134,18 @@ def _check_small_runs(theorem: Theorem, kind: type, runs: int, seed: int) -> int
     """Compare bounds with enumerated draws; return how many runs the theorem applied to."""
     rng, met = np.random.default_rng(seed), 0
     for _ in range(TRIES * runs):
-        run, slopes, bends = small_runs.draw_run(kind, rng)
-        if small_runs.needs_absence(theorem) and bends[0] != 0:
+        run, slopes, bends = exact_distributions.draw_small_run(kind, rng)
+        if exact_distributions.needs_absence(theorem) and bends[0] != 0:
             continue
         found = match(theorem, run)
-        truth = small_runs.exact_deltas(run, slopes, bends) if isinstance(found, Applies) else None
+        truth = (
+            exact_distributions.exact_deltas(run, slopes, bends)
+            if isinstance(found, Applies)
+            else None
+        )
         if truth is None or not isinstance(found, Applies):
             continue
-        for epsilon, true in zip(small_runs.EPSILONS, truth, strict=True):
+        for epsilon, true in zip(exact_distributions.EPSILONS, truth, strict=True):
             bound = found.curve.delta(epsilon)
             assert bound >= true * (1 - SLACK[0]) - SLACK[1], (
                 f"{theorem.name}: delta({epsilon}) = {bound:.6g} lies below the exact {true:.6g} of "
@@ -160,8 +164,10 @@ def _check_quadratics(theorem: Theorem, runs: int, seed: int) -> int:
         found = match(theorem, run)
         if not isinstance(found, Applies):
             continue
-        curvatures = quadratics.block_curvatures(run, hessians)
-        mu = max(quadratics.exact_mu_of(run, curvatures, place) for place in range(run.blocks))
+        curvatures = exact_distributions.block_curvatures(run, hessians)
+        mu = max(
+            exact_distributions.exact_mu_of(run, curvatures, place) for place in range(run.blocks)
+        )
         for alpha in (1.01, 2.0, 30.0):
             bound, true = found.curve.rdp(alpha), alpha * mu**2 / 2
             assert bound >= true * (1 - 1e-12), (
@@ -179,7 +185,7 @@ def _draw_quadratics(seed: int) -> Iterable[tuple[Run, Any]]:
     rng = np.random.default_rng(seed)
     while True:
         kind: Any = li.Cyclic if rng.random() < 0.5 else lambda size: li.FullBatch()
-        yield quadratics.draw_run(rng, kind)
+        yield exact_distributions.draw_quadratic_run(rng, kind)
 
 
 def check_monotone(theorem: Theorem, *, runs: int = 30, seed: int = 0) -> None:
@@ -211,7 +217,7 @@ def check_monotone(theorem: Theorem, *, runs: int = 30, seed: int = 0) -> None:
         before = match(theorem, run)
         if not isinstance(before, Applies):
             continue
-        for what, other in quadratics.weaken(run, rng):
+        for what, other in exact_distributions.weaken(run, rng):
             after = match(theorem, other)
             if not isinstance(after, Applies):
                 continue
@@ -219,10 +225,10 @@ def check_monotone(theorem: Theorem, *, runs: int = 30, seed: int = 0) -> None:
             assert after.curve.delta(0.7) >= least, (
                 f"{theorem.name}: changing {what} for the worse makes the bound of {run} smaller"
             )
-            if what in quadratics.CONSTANTS and after.curve != before.curve:
+            if what in exact_distributions.CONSTANTS and after.curve != before.curve:
                 named = " ".join(fact.why for fact in before.facts)
-                assert quadratics.CONSTANTS[what] in named, (
-                    f"{theorem.name} uses {quadratics.CONSTANTS[what]} and no fact names it: {run}"
+                assert exact_distributions.CONSTANTS[what] in named, (
+                    f"{theorem.name} uses {exact_distributions.CONSTANTS[what]} and no fact names it: {run}"
                 )
         met += 1
         if met == runs:
@@ -255,7 +261,7 @@ def check_adjacency(theorem: Theorem, *, runs: int = 30, seed: int = 0) -> None:
     for kind in get_args(Batching):
         rng, met = np.random.default_rng(seed), 0
         for _ in range(TRIES * runs):
-            run, _, _ = small_runs.draw_run(kind, rng)
+            run, _, _ = exact_distributions.draw_small_run(kind, rng)
             constants = {"lipschitz": 1.0, "smooth": run.loss.facts().fact("smooth")}
             loss = li.KnownConstants(li.LossFacts(**constants, strong=0.0))
             zeroed, exchanged = (
@@ -264,7 +270,7 @@ def check_adjacency(theorem: Theorem, *, runs: int = 30, seed: int = 0) -> None:
             )
             if not isinstance(zeroed, Applies) or not isinstance(exchanged, Applies):
                 continue
-            for epsilon in small_runs.EPSILONS:
+            for epsilon in exact_distributions.EPSILONS:
                 one, two = zeroed.curve.delta(epsilon), exchanged.curve.delta(epsilon)
                 assert two >= one * (1 - 1e-6) - 1e-12, (
                     f"{theorem.name}: delta({epsilon}) is {two:.6g} under replace-one and {one:.6g} "

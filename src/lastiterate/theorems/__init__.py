@@ -11,10 +11,8 @@ from lastiterate.theorems import (
     composition,
     iteration,
     langevin,
-    last_iterate_sampling,
     other_methods,
     sampling,
-    sgld,
     shifted_interpolation,
     witnesses,
 )
@@ -38,11 +36,9 @@ close_table()
 FAMILY_FILES = (
     composition,
     langevin,
-    sgld,
     iteration,
     shifted_interpolation,
     sampling,
-    last_iterate_sampling,
     other_methods,
     witnesses,
 )

@@ -9,7 +9,7 @@ from lastiterate.analysis.perturbed_objective import FAILURE, last_mu, log_deter
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.facts import find_fact
 from lastiterate.run.losses import Logistic

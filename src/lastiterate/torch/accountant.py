@@ -18,7 +18,7 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import Pld
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run.batching import Batching, FixedSize, FullBatch, Poisson

@@ -14,15 +14,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, ZERO
+from lastiterate.engine.tracing import PUBLIC, RECORD, ZERO
 from lastiterate.errors import InputError, first_line
 from lastiterate.torch.gradient_sums import PerRecord, full_precision, pretend_compiling
 from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import (
-    draw_parameters,
-    make_synthetic_records,
-    normal,
-)
+from lastiterate.torch.record_gradients import draw_parameters, make_synthetic_records, normal
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -157,7 +153,7 @@ def find_constant_gradients(
     one record's gradient.
 
     ``record``: how many tensors it has, which are the graph's last arguments. As for losses in JAX
-    (``engine/gradient_dependence.py``) an operation that is not named here is never 0, and follows
+    (``engine/tracing.py``) an operation that is not named here is never 0, and follows
     from the record if one of its operands does. A graph that writes in place is taken to follow
     from it.
     """

@@ -23,8 +23,8 @@ from lastiterate.engine.random import ORDER, Key, host_stream
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.execution import check_piece as checked_stream
 from lastiterate.engine.streaming.execution import iterate_streamed
-from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
+from lastiterate.engine.streaming.sorting import Passes
 from lastiterate.engine.streaming.source import Piece, Source, number_records
 from lastiterate.engine.trainer import Progress, check_process
 from lastiterate.errors import InputError
@@ -34,7 +34,12 @@ from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.gradient_sums import Loss, PerRecord, full_precision, to_theta
-from lastiterate.torch.module_checks import check_training, try_on_synthetic, with_blank_keys
+from lastiterate.torch.module_checks import (
+    check_constants,
+    check_training,
+    try_on_synthetic,
+    with_blank_keys,
+)
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.parameter_contributions import Contribution
 from lastiterate.torch.parameters import Grouped, Parameters, State
@@ -50,7 +55,6 @@ from lastiterate.torch.record_gradients import (
 )
 from lastiterate.torch.recorded_operations import RecordedComputation
 from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
-from lastiterate.torch.training_effect import check_constants
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError, first_line
-from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, WriteGuard, arguments, write_error
 from lastiterate.torch.layers import Layer, UseCounter
 from lastiterate.torch.loss_checks import check_gradient, check_loss, check_moved, suggest_remedy
@@ -23,6 +22,7 @@ from lastiterate.torch.parameters import State
 from lastiterate.torch.randomness import KeyedDropout, drops
 from lastiterate.torch.record_gradients import (
     LOUD,
+    Coarsest,
     check_alone,
     draw_parameters,
     make_synthetic_records,

@@ -49,8 +49,8 @@ from lastiterate.engine.record_loss import (
 )
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.buffers import Devices, Shape
-from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
+from lastiterate.engine.streaming.sorting import Passes
 from lastiterate.engine.streaming.source import (
     AT_ONCE,
     Cursor,

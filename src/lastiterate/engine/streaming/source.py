@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.row_clipping import allocate_aligned
+from lastiterate.engine.preprocessing import allocate_aligned
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Run
