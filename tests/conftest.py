@@ -230,6 +230,24 @@ def patched():
         )
 
 
+@pytest.fixture(scope="session")
+def few_pictures_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("patches")
+
+
+@pytest.fixture
+def few_pictures(monkeypatch, few_pictures_folder):
+    """Filters and axes of patches come from 64 synthetic pictures, for who compares rows of one
+    basis: the recipe itself has golden numbers (tests/features/test_patches.py)."""
+    from lastiterate.features import patches
+
+    monkeypatch.setattr(patches.Recipe, "pictures", 64)
+    monkeypatch.setattr(patches, "cache_folder", lambda: few_pictures_folder)
+    patches.basis_of.cache_clear()
+    yield
+    patches.basis_of.cache_clear()
+
+
 ISSUED: list[dict] = []
 """Certificates that were written since the last look."""
 

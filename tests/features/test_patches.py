@@ -25,6 +25,7 @@ from lastiterate.features.scattering import cell_means
 
 SMALL, FULL = Patches(filters=12, axes=40), Patches(filters=12, axes=40, full=True)
 RNG = np.random.default_rng(0)
+few = pytest.mark.usefixtures("few_pictures")
 
 
 def made(*shape: int) -> np.ndarray:
@@ -69,6 +70,7 @@ def test_the_map_is_the_same_on_every_machine():
     assert all((again.arrays()[name] == array).all() for name, array in kept.arrays().items())
 
 
+@few
 def test_a_row_is_what_the_recipe_says():
     """Responses by loops over patches and filters, in double precision."""
     image, recipe = made(1, 12, 11, 2), SMALL.recipe((12, 11, 2))
@@ -93,6 +95,7 @@ def test_a_row_is_what_the_recipe_says():
     assert SMALL.apply(image)[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-5)
 
 
+@few
 def test_a_full_row_is_what_the_recipe_says():
     """The second layer and the colours by loops, from the first layer's roots over windows."""
     image, recipe = made(1, 12, 11, 2), FULL.recipe((12, 11, 2))
@@ -127,6 +130,7 @@ def test_a_full_row_is_what_the_recipe_says():
     assert FULL.apply(image)[0] == pytest.approx(row / np.linalg.norm(row), abs=1e-5)
 
 
+@few
 def test_windows_are_halves_that_overlap():
     image, recipe = made(1, 12, 11, 2), FULL.recipe((12, 11, 2))
     basis = basis_of(recipe)
@@ -198,6 +202,7 @@ def test_axes_are_those_of_the_responses_to_synthetic_pictures():
     )
 
 
+@few
 @pytest.mark.parametrize("one", [SMALL, FULL])
 @pytest.mark.parametrize("shape", [(28, 28), (8, 8), (13, 30), (32, 32, 3), (70, 66, 3)])
 def test_an_image_has_the_same_bits_alone_and_among_any_others(shape, one):
@@ -244,6 +249,7 @@ def test_the_norm_is_enforced_also_for_a_basis_or_rows_that_are_wrong(monkeypatc
         assert np.linalg.norm(rows.astype(float), axis=1).max() <= form.norm * (1 + 2e-6)
 
 
+@few
 def test_a_mirror_image_has_the_same_row_where_asked():
     images = RNG.random((5, 20, 17, 3), dtype=np.float32)
     for mirrored, full, near in ((True, False, True), (False, True, False), (True, True, True)):
@@ -259,6 +265,7 @@ def test_other_light_changes_little():
     assert SMALL.apply(images + 0.3) == pytest.approx(SMALL.apply(images), abs=1e-4)
 
 
+@few
 def test_bytes_are_the_same_as_their_parts_of_1():
     images = RNG.integers(0, 256, (3, 9, 9, 2), dtype=np.uint8)
     assert (SMALL.apply(images) == SMALL.apply(images / np.float32(255))).all()
@@ -305,6 +312,7 @@ def test_automatic_for_colour_by_the_shape_and_the_budget_alone():
     assert few < many
 
 
+@few
 def test_as_a_map_of_records_it_reads_pixels_scaled_to_plus_and_minus_1():
     images = RNG.random((6, 9, 11), dtype=np.float32)
     field = Grid("x", (9, 11))
@@ -335,6 +343,7 @@ def cache(monkeypatch, tmp_path):
     basis_of.cache_clear()
 
 
+@few
 def test_a_basis_is_made_once_and_again_where_its_file_is_damaged(cache, monkeypatch):
     recipe, asked = SMALL.recipe((8, 8)), []
 
@@ -395,6 +404,7 @@ def test_a_basis_without_a_home_says_so_too(monkeypatch, capfd):
     assert "32 x 32 x 3" in capfd.readouterr().err
 
 
+@few
 def test_a_cache_that_cannot_be_written_costs_time_only(cache):
     cache.parent.write_text("a file where the folder would be")
     assert basis_of(SMALL.recipe((8, 8))).axes.shape == (96, 96)

@@ -227,6 +227,7 @@ def test_images_become_scattering_coefficients(
         assert li.verify(tmp_path / "altered.onnx").holds == holds
 
 
+@pytest.mark.usefixtures("few_pictures")
 @pytest.mark.parametrize("more", [{"full": True}, {}, {"mirrored": False, "full": True}])
 @pytest.mark.parametrize("shape", [(8, 12), (9, 8, 3), (2, 8, 8), (70, 64)])
 def test_images_become_responses_to_patches(
