@@ -51,9 +51,11 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
         gauss = np.exp(-a * a / 2) / 2
         second: Array = erfcx(p + q)
         first: Array = erfcx(np.maximum(p, 0.0))
-        low = gauss * (first - second + 1e-14 * first) * (1 + 1e-15 * (1 + a * a + epsilon))
-        high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
-    out = cast(Array, np.where(a <= 0, low, high))
+        out = np.asarray(gauss * (first - second + 1e-14 * first))
+        out *= 1 + 1e-15 * (1 + a * a + epsilon)
+        right = ~(a <= 0)  # few of many: Phi takes as long as all else
+        if right.any():
+            out[right] = (ndtr(a[right]) - (gauss * second)[right]) * (1 + 1e-14) + 2e-15
     return np.clip(np.where(a < -FARTHEST, TINY, out), TINY, 1.0)
 
 
