@@ -43,7 +43,7 @@ COMMANDS = {
         "tune": "tune breast_cancer --epsilon 2 --algorithms noisy-gd,cyclic-dp-sgd --mean-runs 4 "
         "--out model "
         "--ledger book",
-        "audit": "audit run.json --trials 2000 --batch-models 100 --results scores",
+        "audit": "audit run.json --trials 600 --batch-models 100 --results scores",
         "papers": "papers chourasia-tightness --quick --out items",
     }.items()
 }
@@ -101,7 +101,7 @@ def whole(name, folder, out, err):
         if line.strip()
     ]
     sentences = [line for line in said if line.startswith("interrupted: ")]
-    reported = name == "audit" and "interrupted: 2000 models per data set were planned" in " ".join(
+    reported = name == "audit" and "interrupted: 600 models per data set were planned" in " ".join(
         out.split()
     )
     found = [] if len(sentences) == (not reported) else [f"sentences: {sentences}"]
@@ -152,11 +152,12 @@ def whole(name, folder, out, err):
 )
 @pytest.mark.parametrize("name", COMMANDS)
 def test_control_c_at_random_moments(name, folder):
-    process = started(name, folder)
-    began = time.perf_counter()
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    takes, wrong, late = time.perf_counter() - began, list[tuple[str, list[str], str]](), 0
+    takes, wrong, late = 5.0, list[tuple[str, list[str], str]](), 0  # on a quick machine
+    if MOMENTS > 1:
+        process, began = started(name, folder), time.perf_counter()
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        takes = time.perf_counter() - began
     draw, done = random.Random(f"{name} {MOMENTS}"), 0
     while done < MOMENTS:
         emptied(folder)
@@ -170,7 +171,7 @@ def test_control_c_at_random_moments(name, folder):
         else:
             process.communicate()
             takes = min(takes, time.perf_counter() - began)
-            continue  # it was quicker this time, with programs that the first compiled: no moment
+            continue  # it was quicker than that: no moment
         out, err = process.communicate()
         if told:
             late += 1
