@@ -16,7 +16,7 @@ from lastiterate.audit import audit, worst_case
 from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION
 from lastiterate.audit.scores import train_in_batches
 from lastiterate.engine import Trainer, keys_from_seed, trainer
-from tiers import unless
+from tiers import size, unless
 
 pytestmark = pytest.mark.usefixtures(
     "optimised"
@@ -78,7 +78,7 @@ POWER = {
     "softmax": ({"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)}, 20_000),
 }
 """Every batching, momentum, loss and adjacency, and the models per data set with which halved noise
-is refuted."""
+is refuted: half of them do here."""
 QUICK = (
     "cyclic, a short last block",
     "reshuffled",
@@ -99,6 +99,7 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     """The same attack with the same number of models; and for all batches what is audited is what a
     user trains."""
     changes, trials = POWER[name]
+    trials = size(trials // 2, trials, "MODELS")
     run = calibrated(**changes)
     settings = dict(attack="projection", trials=trials, failure=FAILURE, delta=1e-5, seed=1)
     report = audit(run, **settings)
@@ -111,8 +112,8 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     assert halved.refuted and halved.verdict == BUG, halved.rates
     if not {"batching", "optimizer"} & changes.keys():
         return
-    data, size = worst_case(run).with_record, min(trials // 10, 4000)
-    many = train_in_batches(run, data, Trainer(run).fit_many, keys_from_seed(5, 1), size)[0]
+    data, at_once = worst_case(run).with_record, min(trials // 10, 4000)
+    many = train_in_batches(run, data, Trainer(run).fit_many, keys_from_seed(5, 1), at_once)[0]
     one = li.train(
         run, (data.features, data.target), seed=5, min_evidence=li.Evidence.ASSUMED
     ).released.weights

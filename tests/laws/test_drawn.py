@@ -1,6 +1,6 @@
 """Every upper row about batches against the enumerated law of small drawn runs.
 
-30 runs of each row; 1,000 in the exhaustive tier (minutes).
+20 runs of each row; 1,000 in the exhaustive tier (minutes).
 """
 
 import tomllib
@@ -17,7 +17,7 @@ from lastiterate.testing.exact_distributions import EPSILONS, draw_small_run, ex
 from oracles.drawn import about, uppers
 from tiers import size
 
-DRAWS = size(30, 1000, "DRAWS")
+DRAWS = size(20, 1000, "DRAWS")
 SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld"}
 """Theorems that take a third of a second each, of which 5 runs are drawn in ``make test``;
 test_poisson and test_restarted have laws of their own."""

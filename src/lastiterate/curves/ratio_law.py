@@ -569,7 +569,7 @@ def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
             bound = -math.log(CUT)
             for (_, masses, count), x in zip(parts, values, strict=True):
                 exponents = rate * x
-                top = float(exponents.max())
+                top = float(max(exponents[0], exponents[-1]))  # of losses that rise
                 moment = max(
                     float((masses * np.exp(exponents - top)).sum()), 1e-300
                 )  # above what underflows
