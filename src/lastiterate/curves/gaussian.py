@@ -46,17 +46,19 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
     from scipy.special import erfcx, ndtr  # pyright: ignore
 
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        a = _place(epsilon, mu)
-        p, q = -a / _SQRT2, mu / _SQRT2
-        gauss = np.exp(-a * a / 2) / 2
+        a = np.asarray(_place(epsilon, mu))
+        square, p, q = a * a, -a / _SQRT2, mu / _SQRT2
+        gauss = np.exp(-0.5 * square) * 0.5
         second: Array = erfcx(p + q)
         first: Array = erfcx(np.maximum(p, 0.0))
-        out = np.asarray(gauss * (first - second + 1e-14 * first))
-        out *= 1 + 1e-15 * (1 + a * a + epsilon)
+        out = np.asarray((first - second + 1e-14 * first) * gauss)
+        out *= 1 + 1e-15 * (1 + square + epsilon)
         right = ~(a <= 0)  # few of many: Phi takes as long as all else
         if right.any():
             out[right] = (ndtr(a[right]) - (gauss * second)[right]) * (1 + 1e-14) + 2e-15
-    return np.clip(np.where(a < -FARTHEST, TINY, out), TINY, 1.0)
+    if a.size and not a.min() >= -FARTHEST:
+        out = np.where(a < -FARTHEST, TINY, out)
+    return np.clip(out, TINY, 1.0)
 
 
 def gdp_log_delta(epsilon: float | Array, mu: Array) -> Array:

@@ -93,11 +93,12 @@ class Ratio:
 
 def _gaussian_delta(epsilons: Array, mu: float) -> Array:
     """delta of mu-GDP at any real epsilon: delta(-e) = 1 - e^-e + e^-e delta(e)."""
-    plain = -np.expm1(np.minimum(epsilons, 0.0))
+    below = np.minimum(epsilons, 0.0)
+    plain = -np.expm1(below)
     if mu == 0:
         return plain
     positive = gdp_delta(np.abs(epsilons), np.full(1, mu))
-    return plain + np.exp(np.minimum(epsilons, 0.0)) * positive
+    return plain + np.exp(below) * positive
 
 
 def _std(logs: Array, masses: Array) -> float:
