@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +25,10 @@ from lastiterate.data.binary_files import (
     read_idx_shaped,
 )
 from lastiterate.data.parquet import (
+    ARROW,
     check_not_empty,
-    count_records,
+    count_groups,
+    find_group,
     parts_of,
     read_batches,
     read_stated_types,
@@ -166,6 +169,15 @@ class Stream(ABC):
                     )
         self.watched.check()
 
+    def find_start(self, first: int) -> int:
+        """Return the record at which reading has to begin for record number ``first``."""
+        return 0 if self.dear else first
+
+    def fingerprint_copies(self) -> Iterator[np.ndarray]:
+        """Arrays that distinguish what may be copies of one file; of all its bytes where nothing
+        shorter does."""
+        return self.watched.fingerprint()
+
     @property
     def count(self) -> int:
         """Records of the file, also those that are not used."""
@@ -200,7 +212,8 @@ class ParquetParts(Stream):
         self._parts, self._unread = parts_of(path), unread
         self.watched = FileSnapshot.of(*(part.path for part in self._parts))
         self.names = column_names(list(same_columns(self._parts)))
-        self._counts = [count_records(part) for part in self._parts]
+        self._groups = [count_groups(part) for part in self._parts]
+        self._counts = list(map(sum, self._groups))
         check_not_empty(path, self.names, len(self))
 
     def __len__(self) -> int:
@@ -212,11 +225,34 @@ class ParquetParts(Stream):
 
     def _tables(self, most: int, first: int, wanted: Wanted) -> Iterator[Table]:
         at = 0
-        for part, count in zip(self._parts, self._counts, strict=True):
+        for part, groups, count in zip(self._parts, self._groups, self._counts, strict=True):
             if at + count > first:
-                tables = read_batches(part, most, at, wanted.numbers, self._unread, wanted.names)
+                own = (groups, max(0, first - at))
+                tables = read_batches(
+                    part, most, at, wanted.numbers, self._unread, wanted.names, *own
+                )
                 yield from split_tables(tables, most, first)
             at += count
+
+    def find_start(self, first: int) -> int:
+        at = 0
+        for groups, count in zip(self._groups, self._counts, strict=True):
+            if at + count > first:
+                return at + find_group(groups, first - at)[1]
+            at += count
+        return at
+
+    def fingerprint_copies(self) -> Iterator[np.ndarray]:
+        """Sizes and footers, which have the sizes and extremes of every column of a row group."""
+        if self.watched.paths[0].suffix.lower() in ARROW:  # its footer has sizes alone
+            yield from super().fingerprint_copies()
+            return
+        yield np.array(self.watched.states)[:, 0]
+        for part in self._parts:
+            with part.path.open("rb") as file:
+                file.seek(-8, os.SEEK_END)
+                file.seek(-8 - int.from_bytes(file.read(4), "little"), os.SEEK_END)
+                yield np.frombuffer(file.read(), np.uint8)
 
 
 def split_tables(tables: Iterable[Table], most: int, first: int) -> Iterator[Table]:
@@ -255,6 +291,13 @@ class SelectedRecords(Stream):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def find_start(self, first: int) -> int:
+        start = self._whole.find_start(int(self._numbers[first])) if first < len(self) else first
+        return int(np.searchsorted(self._numbers, start))
+
+    def fingerprint_copies(self) -> Iterator[np.ndarray]:
+        return self._whole.fingerprint_copies()
 
     @property
     def count(self) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -39,6 +40,8 @@ SPREAD = "spread a list over columns of its own, write other values as text"
 
 ARROW = (".feather", ".arrow")
 SUFFIXES = (".parquet", *ARROW)
+FEW = 2**12
+"""Records of a small row group: several are read at once."""
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """How a folder's name says that a value is missing."""
 
@@ -125,8 +128,38 @@ def _join_cells(parts: list[Cells]) -> Cells:
 
 def count_records(part: Part) -> int:
     """Return how many records a part holds, from its footer."""
+    return sum(count_groups(part))
+
+
+def count_groups(part: Part) -> list[int]:
+    """Return the number of records of every row group of a part, from its footer."""
     with open_columns(part.path) as file:
-        return file.metadata.num_rows
+        if isinstance(file, ArrowFile):
+            return file.count_groups()
+        footer = file.metadata
+        return [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+
+
+def find_group(groups: Sequence[int], first: int) -> tuple[int, int]:
+    """Return the row group that holds a part's record ``first``, and how many records lie before
+    the group."""
+    begins = np.cumsum([0, *groups])
+    group = int(np.searchsorted(begins[1:], first, side="right"))
+    return group, int(begins[group])
+
+
+def _join_groups(groups: Sequence[int], begin: int) -> Iterator[list[int]]:
+    """Row groups from ``begin`` on: one, or some that hold few records. A reader that stops has read
+    none behind them."""
+    run, held = list[int](), 0
+    for group in range(begin, len(groups)):
+        run.append(group)
+        held += groups[group]
+        if held >= FEW:
+            yield run
+            run, held = [], 0
+    if run:
+        yield run
 
 
 def read_blocks(
@@ -151,11 +184,18 @@ def read_batches(
     numbers: Container[str],
     unread: Container[str] = (),
     coded: Container[str] | None = None,
+    groups: Sequence[int] | None = None,
+    first: int = 0,
 ) -> Iterator[Table]:
     """The records of one part, 1 .. ``most`` of them at a time; ``at``: how many lie before it.
 
-    ``coded``: the only columns that are read, and text comes as ``CodedCells``.
+    ``coded``: the only columns that are read, and text comes as ``CodedCells``. ``groups``: the
+    records of every row group, of which those are read that hold the part's record ``first`` or
+    later ones.
     """
+    groups = count_groups(part) if groups is None else groups
+    begin, before = find_group(groups, first)
+    at += before
     with open_columns(part.path) as file:
         schema = file.schema_arrow
         own = column_names(list(schema.names))
@@ -165,7 +205,10 @@ def read_batches(
             for raw, name, kind in zip(schema.names, own, schema.types, strict=True)
             if (name not in unread or has_cells(kind)) and (coded is None or name in coded)
         ]
-        batches = file.iter_batches(batch_size=most, columns=read, use_threads=False)
+        batches = chain.from_iterable(
+            file.iter_batches(batch_size=most, row_groups=run, columns=read, use_threads=False)
+            for run in _join_groups(groups, begin)
+        )
         while (batch := _next(batches, part.path)) is not None:
             # a column within another may have the name of one that is read
             columns = [batch.column(batch.schema.names.index(raw)) for raw in read]
@@ -287,29 +330,24 @@ class ArrowFile:
     def __exit__(self, *_: object) -> None:
         self._source.close()
 
-    @property
-    def metadata(self) -> ArrowFile:
-        """Itself, which knows ``num_rows``."""
-        return self
-
-    @property
-    def num_rows(self) -> int:
-        """How many records there are; of every batch the form alone is read, or one column."""
-        return sum(batch.num_rows for batch in self._read_batches([0]))
+    def count_groups(self) -> list[int]:
+        """The records of every batch, of which the form alone is read, or one column."""
+        return [batch.num_rows for batch in self._read_batches([0])]
 
     def iter_batches(
-        self, *, batch_size: int, columns: list[str], use_threads: bool
+        self, *, batch_size: int, row_groups: list[int], columns: list[str], use_threads: bool
     ) -> Iterator[Any]:
-        """The records of some columns, 1 .. ``batch_size`` at a time."""
+        """The records of some batches and columns, 1 .. ``batch_size`` at a time."""
         names = self.schema_arrow.names
-        for batch in self._read_batches([names.index(name) for name in columns]):
+        for batch in self._read_batches([names.index(name) for name in columns], row_groups):
             for first in range(0, batch.num_rows, batch_size):
                 yield batch.slice(first, batch_size)
 
-    def _read_batches(self, fields: list[int]) -> Iterator[Any]:
+    def _read_batches(self, fields: list[int], numbers: list[int] | None = None) -> Iterator[Any]:
         reader = self._open(fields if self.schema_arrow.names else None)
+        every = range(reader.num_record_batches) if numbers is None else numbers
         try:
-            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+            yield from map(reader.get_batch, every)
         except Exception as error:
             raise damage_error(self._path, "must be a complete Arrow file", error) from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -119,7 +121,13 @@ class EncodedSource:
         """How records become rows."""
         return form_of(self.stream.head, self.schema)
 
-    def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
+    @cached_property
+    def first(self) -> Piece:
+        """The first record, whose form is looked at again and again."""
+        with closing(self.pieces(1)) as pieces:
+            return next(pieces)
+
+    def pieces(self, most: int, first: int = 0) -> Generator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
         once = most
         if most > 1 and self.stream.shape is None:  # of one record somebody looks at the form
@@ -128,6 +136,14 @@ class EncodedSource:
             rows, target = encode(table, self.schema)
             for begin in range(0, len(rows), most):
                 yield rows[begin : begin + most], target[begin : begin + most]
+
+    def find_start(self, first: int) -> int:
+        """Return the record at which reading has to begin for record number ``first``."""
+        return self.stream.find_start(first)
+
+    def fingerprint_copies(self) -> Iterator[np.ndarray]:
+        """Arrays that distinguish what may be copies of one file."""
+        return self.stream.fingerprint_copies()
 
     def tables(self, most: int, first: int = 0) -> Iterator[Table]:
         """The same before they become rows."""

@@ -18,6 +18,7 @@ from lastiterate.curves.selection import Runs
 from lastiterate.data import BUNDLED
 from lastiterate.data.encoding import TIMES
 from lastiterate.data.file_stream import Stream
+from lastiterate.data.record_source import EncodedSource
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError, outside
@@ -322,9 +323,17 @@ def _limit_memory(
 
     **Guarantee:** under add-remove nothing that is said follows from the number of records.
     """
-    if file.in_pieces or isinstance(file.table, Table) or bound.covers(file.memory):
+    if file.in_pieces or isinstance(file.table, Table):
+        return order, file
+    assert isinstance(file.table, EncodedSource)
+    in_groups = order.processes.count > 1 and file.table.find_start(len(file.table) - 1) > 0
+    if bound.covers(file.memory) and not in_groups:
         return order, file
     reason = _find_hindrance(order, file)
+    if in_groups and not reason:
+        return order, replace(file, in_pieces=True)  # each process reads its own row groups
+    if bound.covers(file.memory):
+        return order, file
     if not reason:
         said = f"its rows need about {file.memory / 1e9:.3g} GB of memory, and {bound.words}"
         return _read_in_pieces(order, said), replace(file, in_pieces=True)

@@ -151,7 +151,7 @@ def _fingerprint(data: Any) -> Iterable[Any]:
     import jax
 
     if isinstance(data, LazyRecords) or is_source(data):
-        return data.fingerprint()
+        return getattr(data, "fingerprint_copies", data.fingerprint)()
     parts = (np.asarray(part) for part in jax.tree.leaves(data))
     return (part.astype(str) if part.dtype == object else part for part in parts)
 

@@ -430,8 +430,10 @@ def iterate_in_pieces(
         part = replace(again, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
+    part = (processes.rank, processes.count)
+    own = (0, 1) if run.batching.streams == "in order" else part  # there each reads all batches
     with (
-        closing(again_and_again(run, source, folder)) as records,
+        closing(again_and_again(run, source, folder, part=own)) as records,
         closing(
             Passes(
                 run,
@@ -439,7 +441,7 @@ def iterate_in_pieces(
                 partial(checked_stream, run),
                 order,
                 folder,
-                part=(processes.rank, processes.count),
+                part=part,
             )
         ) as passes,
     ):

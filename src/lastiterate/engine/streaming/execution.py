@@ -50,7 +50,7 @@ from lastiterate.engine.record_loss import (
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.buffers import Devices, Shape
 from lastiterate.engine.streaming.scratch import again_and_again
-from lastiterate.engine.streaming.sorting import Passes
+from lastiterate.engine.streaming.sorting import Passes, move_cursor
 from lastiterate.engine.streaming.source import (
     AT_ONCE,
     Cursor,
@@ -193,7 +193,7 @@ def execute_streaming(
     key = begin(run, source.fingerprint(), key, checkpoint, "linear")
     key = shared.same_key(key, run.to_json(), f"{devices} devices")
     followed = shared.follow(checkpoint, source.fingerprint)
-    with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
+    with closing(again_and_again(run, source, folder, True, shared.part)) as records:
         released = prepare_privately(
             run, _measurable(run, records.source, shared), make_release(key)
         )
@@ -275,10 +275,10 @@ def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
         return
     with closing(passes.from_pass(0)) as every:
         one = next(every)
-        cursor = Cursor(one.pieces(0))
+        at, cursor = 0, Cursor(one.pieces(0))
         for begin, many, _ in one.shares(Shape(1, 1, 1, *shared.part)).tolist():
             if shared.part[1] > 1 and one.counts is None:
-                cursor = Cursor(one.pieces(begin))
+                cursor, at = move_cursor(passes, one, cursor, at, begin), begin + many
             yield together(
                 chain([nothing], (piece[0] for piece in regroup(cursor.take(many), SLICE)))
             )
@@ -340,7 +340,7 @@ def iterate_streaming(
             initial = jax.numpy.asarray(followed.initial)
         order = host_stream(begun, ORDER)
         with (
-            closing(again_and_again(run, source, folder)) as records,
+            closing(again_and_again(run, source, folder, part=shared.part)) as records,
             closing(
                 Passes(
                     run,

@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lastiterate.engine.streaming.source import (
+    Cursor,
     Piece,
     RecordForm,
     Source,
@@ -26,6 +27,7 @@ from lastiterate.engine.streaming.source import (
     check_unchanged,
     count_records,
     first_record,
+    own_records,
     regroup,
 )
 from lastiterate.errors import InputError
@@ -220,19 +222,32 @@ PAGE = 2**23
 
 
 class SourceCopy:
-    """The records of a source, in a scratch file (see ``Scratch``)."""
+    """The records of a source, in a scratch file (see ``Scratch``).
+
+    ``own``: which of them, where it is not all: the first, and behind the last. Of the others there
+    is the first one alone, whose form is looked at.
+    """
 
     dear = False
 
-    def __init__(self, source: Source, folder: Path | None = None, spare: bool = False) -> None:
-        self._n, self._form = len(source), RecordForm.of(first_record(source))
-        self._rows = max(1, PAGE // self._form.size)
-        self._scratch = Scratch(
-            -(-self._n // self._rows), self._rows * self._form.size, folder, spare
-        )
+    def __init__(
+        self,
+        source: Source,
+        folder: Path | None = None,
+        spare: bool = False,
+        own: tuple[int, int] | None = None,
+    ) -> None:
+        self._n, self._first = len(source), first_record(source)
+        self._form, (self._begin, end) = RecordForm.of(self._first), own or (0, self._n)
+        self._rows, many = max(1, PAGE // self._form.size), end - self._begin
+        self._pages = -(-many // self._rows)
+        self._scratch = Scratch(self._pages, self._rows * self._form.size, folder, spare)
         try:
-            for page, piece in enumerate(regroup(count_records(source, self._n), self._rows)):
+            cursor = Cursor(count_records(source, self._n, self._begin))
+            for page, piece in enumerate(regroup(cursor.take(many), self._rows)):
                 self._scratch.write(page, self._form.pack(piece))
+            if end == self._n:
+                cursor.finish()
         except BaseException:
             self.close()
             raise
@@ -242,9 +257,13 @@ class SourceCopy:
         return self._n
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
-        for page in range(first // self._rows, -(-self._n // self._rows)):
+        at = first - self._begin
+        if at < 0:
+            yield self._first
+            raise AssertionError("records of other processes are not here")
+        for page in range(at // self._rows, self._pages):
             piece = self._form.unpack(self._scratch.read(page))
-            for begin in range(max(0, first - page * self._rows), len(piece[0]), most):
+            for begin in range(max(0, at - page * self._rows), len(piece[0]), most):
                 yield tuple(part[begin : begin + most] for part in piece)
 
     def check(self) -> None:
@@ -272,17 +291,24 @@ class Readable:
 
 
 def again_and_again(
-    run: Run, source: Source, folder: Path | None, arranged_once: bool = False
+    run: Run,
+    source: Source,
+    folder: Path | None,
+    arranged_once: bool = False,
+    part: tuple[int, int] = (0, 1),
 ) -> Readable:
     """The source of a run that reads it in order, or where it is dear and read more than once a
     copy in a scratch file.
 
-    ``arranged_once``: its passes read records that were arranged in the first one.
+    ``arranged_once``: its passes read records that were arranged in the first one. ``part``: which
+    process this is, of how many: it copies its own records, unless its batches are cut from those
+    of all.
     """
     check_streams(run, source)
+    apart = run.batching.streams != "in order" or run.blocks == 1
     passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
     return Readable(
-        SourceCopy(source, folder)
+        SourceCopy(source, folder, own=own_records(run.n, *part) if apart else None)
         if source.dear and passes + len(run.preprocessing) > 1
         else source
     )

@@ -25,6 +25,7 @@ from lastiterate.engine.streaming.source import (
     Source,
     check_unchanged,
     count_records,
+    find_start,
     first_record,
     join_pieces,
     own_records,
@@ -483,6 +484,16 @@ class ArrangedSource:
 
     def fingerprint(self) -> Iterator[np.ndarray]:
         return self.passes.source.fingerprint()
+
+
+def move_cursor(passes: Passes, one: Pass, cursor: Cursor, at: int, begin: int) -> Cursor:
+    """Return a cursor before record ``begin`` of a pass: this one, which stands before record
+    ``at``, unless a new one can begin behind what it has read."""
+    if at <= begin and find_start(passes.source, begin) <= at:
+        for _ in cursor.take(begin - at):
+            pass
+        return cursor
+    return Cursor(one.pieces(begin))
 
 
 def rows_of_chunk(run: Run, most: int) -> int:

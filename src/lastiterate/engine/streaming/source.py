@@ -63,13 +63,22 @@ def row_bytes(piece: Piece) -> int:
     return max(1, sum(part[:1].nbytes for part in piece))
 
 
+def find_start(source: Source, first: int) -> int:
+    """Return the record at which a source begins to read for that of index ``first``."""
+    find = getattr(source, "find_start", None)
+    return first if find is None else find(first)
+
+
 def rows_of(source: Source, size: int) -> int:
     """Records of about ``size`` bytes: a form is looked at, and no value."""
     return max(1, size // row_bytes(first_record(source)))
 
 
 def first_record(source: Source) -> Piece:
-    """The first record, whose shapes and dtypes are those of all."""
+    """The first record, whose shapes and dtypes are those of all; a file may hold it."""
+    held = getattr(source, "first", None)
+    if held is not None:
+        return held
     pieces = source.pieces(1)
     try:
         return next(pieces)
@@ -185,6 +194,10 @@ class IndexedSource:
 
     def fingerprint(self) -> Iterator[np.ndarray]:
         return self.source.fingerprint()
+
+    def find_start(self, first: int) -> int:
+        """As that of its source."""
+        return find_start(self.source, first)
 
     def check(self) -> None:
         """Refuse a source that changed."""

@@ -32,7 +32,7 @@ from lastiterate.engine.noise import ahead as made_ahead
 from lastiterate.engine.random import ORDER, Key, Number, stream
 from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
 from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape, explain_loss
-from lastiterate.engine.streaming.sorting import Passes, rows_of_chunk
+from lastiterate.engine.streaming.sorting import Passes, move_cursor, rows_of_chunk
 from lastiterate.engine.streaming.source import Cursor
 from lastiterate.engine.trainer import (
     STRETCHES,
@@ -86,12 +86,13 @@ def _make_buffers(
     with closing(passes.from_pass(first // blocks)) as every:
         for one in every:
             shares = one.shares(shape).tolist()
-            cursor = Cursor(one.pieces(shares[step % blocks][0]))
+            at = shares[step % blocks][0]
+            cursor = Cursor(one.pieces(at))
             until = min(end, (step // blocks + 1) * blocks)
             for k in range(step, until):
                 begin, many, chunks = shares[k % blocks]
                 if shape.parts > 1 and one.counts is None:
-                    cursor = Cursor(one.pieces(begin))
+                    cursor, at = move_cursor(passes, one, cursor, at, begin), begin + many
                 for number in range(chunks):
                     if pair[0].full or (
                         number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used
