@@ -257,7 +257,7 @@ CHECKED: set[str] = set()
 
 def record_certificates():
     """Keep what the library writes as a certificate, once it is imported."""
-    module = sys.modules.get("lastiterate.accounting.document")
+    module = sys.modules.get("lastiterate.accounting.certificate_json")
     if module is None or hasattr(module.document, "plain"):
         return
     plain = module.document

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.utility.board_sets import SETS, BoardSet
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
-from lastiterate.features.columns import RowForm
+from lastiterate.features.column_maps import RowForm
 from lastiterate.features.map_registry import maps_named
 from lastiterate.features.record_fields import Number
 

@@ -14,11 +14,11 @@ from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.plugins import allow_plugins as allow_plugins
 from lastiterate.release import distributed as distributed
-from lastiterate.release.loading import load as load
-from lastiterate.release.loading import verify as verify
 from lastiterate.release.training import train as train
 from lastiterate.release.units import select_unit_rows as select_unit_rows
 from lastiterate.release.unlearning import forget as forget
+from lastiterate.release.verification import load as load
+from lastiterate.release.verification import verify as verify
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
 from lastiterate.run.batching import BallsInBins as BallsInBins

@@ -13,8 +13,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import certificate_subject
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.accounting.certificate_subject import curves_of_preprocessing
-from lastiterate.accounting.document import content_hash
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE, theorem

@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import document, tradeoff_summary
+from lastiterate.accounting import certificate_json, tradeoff_summary
 from lastiterate.accounting.accounted_run import ExactRun
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.bayes.posterior_subject import certify as certify_sample
+from lastiterate.certificate_statement import check_statement, read_statement
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certify_plan
 from lastiterate.release.units import UNCHECKED, UnitLoss, select_unit_rows, units_as_records
-from lastiterate.written_certificate import check_statement, read_statement
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
-SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
+SCHEMA = json.loads(
+    (Path(certificate_json.__file__).parent / "certificate.schema.json").read_text()
+)
 RUN = li.Run(
     n=1000,
     steps=50,
@@ -458,7 +460,7 @@ def test_a_file_that_does_not_fit_its_schema_is_refused_in_one_sentence(change, 
     run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), noise=li.NoiseMultiplier(9.0))
     body = json.loads(json.dumps(li.account(run).to_dict(1e-5)))
     change(body)
-    body["content_sha256"] = document.content_hash(body)
+    body["content_sha256"] = certificate_json.content_hash(body)
     path = tmp_path / "certificate.json"
     path.write_text(json.dumps(body))
     with pytest.raises(li.InputError, match=reason):

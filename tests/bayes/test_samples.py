@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.bayes import (
     ClippedRows,
     LinearModel,

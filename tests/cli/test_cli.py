@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.data import load_bundled
 from lastiterate.engine.trainer import Trainer
 from lastiterate.release import folder as artefact

@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import limits
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.release.folder import sha256
 from support import call
 

@@ -20,7 +20,7 @@ import pytest
 import lastiterate as li
 from lastiterate import interrupts
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.loading import verify
+from lastiterate.release.verification import verify
 from tiers import size
 
 MOMENTS = size(1, 20, "INTERRUPTS")

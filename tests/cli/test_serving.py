@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import lastiterate as li
-from lastiterate import accounting, written_certificate
+from lastiterate import accounting, certificate_statement
 from lastiterate.accounting.certificate import LATE, SUBJECTS
 from lastiterate.cli.app import format_csv
 from lastiterate.data import blocks, encode_features, read_table
@@ -165,8 +165,8 @@ def test_loading_in_python_is_as_light(folder):
 
 
 def test_every_subject_of_a_certificate_has_its_entry():
-    assert set(written_certificate.ENTRIES) == {*SUBJECTS, *LATE}
-    assert accounting.certificate.entry_of is written_certificate.entry_of
+    assert set(certificate_statement.ENTRIES) == {*SUBJECTS, *LATE}
+    assert accounting.certificate.entry_of is certificate_statement.entry_of
 
 
 def whole_answers(model, path, ids):

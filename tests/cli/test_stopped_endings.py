@@ -14,7 +14,7 @@ import pytest
 import lastiterate as li
 from lastiterate.cli import train
 from lastiterate.engine import checkpoint
-from lastiterate.ledger import GaussianFilter, Ledger, database, store
+from lastiterate.ledger import GaussianFilter, Ledger, database, ledger
 from lastiterate.release import ledger_charge, linear_model
 from support import call
 
@@ -113,7 +113,7 @@ def states(words: list[str], at: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     with monkeypatch.context() as patch:
         for name in ("link", "replace", "rename", "unlink"):
             patch.setattr(os, name, then(getattr(os, name)))
-        patch.setattr(store, "transaction", transaction)
+        patch.setattr(ledger, "transaction", transaction)
         patch.setattr(train, "save_and_finish", committed)
         assert call(*words)[0] == 0
     return copies

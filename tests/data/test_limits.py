@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits
+from lastiterate.certificate_statement import read_statement
 from lastiterate.cli import app
 from lastiterate.cli.run_flags import step_size
 from lastiterate.data import Schema, read_table
@@ -27,7 +28,6 @@ from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
 from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
-from lastiterate.written_certificate import read_statement
 
 
 def refused(act, *words):

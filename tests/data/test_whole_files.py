@@ -16,7 +16,7 @@ from lastiterate.data.encoding import encode_public, find_faults
 from lastiterate.data.file_stream import SelectedRecords
 from lastiterate.data.record_source import EncodedSource, find_faults_of, open_table
 from lastiterate.errors import InputError
-from lastiterate.features import columns as maps
+from lastiterate.features import column_maps as maps
 from lastiterate.release.forget_file import Request, _locate_records
 from lastiterate.release.units import Units
 

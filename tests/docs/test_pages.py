@@ -8,8 +8,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate import plugins
+from lastiterate.certificate_statement import AUDIT, FACTS, SETTINGS, STATED
 from lastiterate.cli import app
-from lastiterate.written_certificate import AUDIT, FACTS, SETTINGS, STATED
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -30,7 +30,7 @@ from lastiterate.engine import (
     random,
 )
 from lastiterate.engine.exact_linear import execute_exactly
-from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.random import (
     NOISE,
     ORDER,

@@ -56,7 +56,7 @@ from lastiterate.errors import InputError, RepeatedFitWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.ledger.filters import GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.composition_reminder import Reminder
 

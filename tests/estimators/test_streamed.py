@@ -10,7 +10,7 @@ from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger.filters import GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 
 N, D = 600, 4
 RNG = np.random.default_rng(0)

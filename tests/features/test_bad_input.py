@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.data import Schema
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 from lastiterate.release.linear_plans import FeatureChoice, RowAlternative, choose_features

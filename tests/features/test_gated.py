@@ -12,7 +12,7 @@ from lastiterate.data import Category, Numeric, Schema, encode_features
 from lastiterate.data.data_frames import frame_table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
-from lastiterate.features.columns import RowForm, directions
+from lastiterate.features.column_maps import RowForm, directions
 from lastiterate.features.map_registry import maps_from, maps_named, to_data
 from lastiterate.features.record_fields import Grid, Number, Record, Text
 from lastiterate.release.column_effects import column_effects

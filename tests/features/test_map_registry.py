@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import InputError
-from lastiterate.features.columns import RecordMap, RowForm
+from lastiterate.features.column_maps import RecordMap, RowForm
 from lastiterate.features.map_registry import (
     TABLE,
     automatic_maps,

@@ -9,7 +9,7 @@ import pytest
 
 from lastiterate.errors import InputError
 from lastiterate.features import Patches, patch_responses, patches
-from lastiterate.features.columns import RowForm
+from lastiterate.features.column_maps import RowForm
 from lastiterate.features.dead_leaves import dead_leaves, uniform
 from lastiterate.features.map_registry import automatic_maps, maps_from, to_data
 from lastiterate.features.patch_responses import (

@@ -9,7 +9,7 @@ import pytest
 
 from lastiterate.errors import InputError
 from lastiterate.features import Scattering
-from lastiterate.features.columns import RowForm
+from lastiterate.features.column_maps import RowForm
 from lastiterate.features.map_registry import to_data
 from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.scattering import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import document
+from lastiterate.accounting import certificate_json
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, forgotten_curve
@@ -20,7 +20,9 @@ from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.methods import RidgeMinimiser
 from oracles.gaussian import gdp_delta, mixture_delta
 
-SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
+SCHEMA = json.loads(
+    (Path(certificate_json.__file__).parent / "certificate.schema.json").read_text()
+)
 N, RIDGE = 6, 0.4
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=RIDGE, intercept=0.0)
 """Residuals stay clamped in what follows: a record pulls with a gradient of one length, only the

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lastiterate.accounting.document import check_schema
+from lastiterate.accounting.certificate_json import check_schema
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import lastiterate as li
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.release.folder import CERTIFICATE, MODEL, sha256
 from oracles.json_mutations import mutated
 

@@ -19,7 +19,7 @@ from lastiterate import plugins
 from lastiterate.curves import Gdp
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.run import public_blocks
+from lastiterate.run import plugin_batching
 from support import call, install_plugin
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
@@ -103,7 +103,7 @@ def test_the_batching_is_refused_without_permission(example):
 
 
 def test_a_batching_without_an_entry_point_is_no_part_of_a_run():
-    class Odd(public_blocks.PublicBlocks):
+    class Odd(plugin_batching.PublicBlocks):
         word = "odd"
 
         def divide(self, n):
@@ -128,11 +128,11 @@ def test_a_cut_that_is_none_is_refused(example, monkeypatch, cut, said):
     with li.allow_plugins():
         kind = example().Strided
         monkeypatch.setattr(kind, "divide", lambda self, n: cut(n))
-        public_blocks._check_blocks.cache_clear()
+        plugin_batching._check_blocks.cache_clear()
         run = li.Run(n=12, steps=2, step_size=0.1, batching=kind(4))
         with pytest.raises(InputError, match=said):
             li.account(replace(run, noise=li.GradientNoise(1.0), clip=1.0))
-    public_blocks._check_blocks.cache_clear()
+    plugin_batching._check_blocks.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_cut_that_is_none_is_refused(example, monkeypatch, cut, said):
 )
 def test_what_is_no_batching_of_blocks_is_refused(tmp_path, monkeypatch, source, said):
     text = "from dataclasses import dataclass\nfrom lastiterate.run.batching import Cyclic\n"
-    text += f"from lastiterate.run.public_blocks import PublicBlocks\n{source}\n"
+    text += f"from lastiterate.run.plugin_batching import PublicBlocks\n{source}\n"
     install_plugin(tmp_path, monkeypatch, "mine", {"batchings": {"mine": "mine:Mine"}}, text)
     refused = call("--allow-plugins", "account", "--batch", "mine:4", "--n", 10, *FEW)
     assert refused.code == 2 and said in refused.err and "mine 1.0" in refused.err

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from lastiterate.data.readers import Format
 from lastiterate.data.table import Table
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.column_maps import RecordMap
 from lastiterate.features.record_fields import Number
 
 

@@ -17,7 +17,7 @@ from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.unlearning import Continued
 from lastiterate.cli import app
 from lastiterate.ledger.filters import GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, plan_unlearning
 from lastiterate.release import unlearning

@@ -18,9 +18,9 @@ from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.file_training import fit_file
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.loading import load, verify
 from lastiterate.release.training_request import Budget, TrainingRequest
 from lastiterate.release.units import UnitLoss, Units, select_unit_rows, units_as_records
+from lastiterate.release.verification import load, verify
 from lastiterate.run.probability_calibration import AssumedSlope
 from lastiterate.torch import PerUnit
 

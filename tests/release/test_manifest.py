@@ -17,7 +17,7 @@ from lastiterate import cli
 from lastiterate.cli.train import write_report
 from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
-from lastiterate.release.loading import sign
+from lastiterate.release.verification import sign
 from tiers import size
 
 RUN = li.Run(
@@ -272,7 +272,7 @@ def test_manifests_that_do_not_fit_their_schema_are_named(folder, tmp_path, body
 
 def reissued(folder, **changed):
     """Files changed by somebody who also writes a certificate and a list that fit."""
-    from lastiterate.accounting.document import content_hash
+    from lastiterate.accounting.certificate_json import content_hash
     from lastiterate.release import folder as manifest
 
     for name, content in changed.items():

@@ -24,7 +24,7 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.release.loading import to_safetensors
+from lastiterate.release.verification import to_safetensors
 
 RNG = np.random.default_rng(0)
 ROWS = 300

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
-from lastiterate.release.loading import to_safetensors
+from lastiterate.release.verification import to_safetensors
 
 N = 30
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)

@@ -15,7 +15,7 @@ from lastiterate.curves.selection import WorstOf
 from lastiterate.engine import keys_from_seed
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.task import Task, budget
 from lastiterate.release import linear_model, noisy_accuracy
 from lastiterate.release.ledger_charge import Charging

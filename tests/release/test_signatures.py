@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli
 from lastiterate.errors import InputError
-from lastiterate.release.loading import sign
 from lastiterate.release.signatures import PASSWORD, SIGNATURE
+from lastiterate.release.verification import sign
 
 RUN = li.Run(
     n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)

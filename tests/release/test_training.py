@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified

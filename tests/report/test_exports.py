@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.accounting import document
+from lastiterate.accounting import certificate_json
+from lastiterate.accounting.certificate_json import entry
 from lastiterate.accounting.certificate_subject import RECORD, format_rounded_up
-from lastiterate.accounting.document import entry
 from lastiterate.data.schema import Schema
 from lastiterate.ledger.quote import Quote
 from lastiterate.release.folder import HASHES
@@ -197,15 +197,20 @@ def test_a_citation_cites(folder):
         yaml.safe_load((root / "CITATION.cff").read_text()),
     )
     declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert f"author = {{{{{document.AUTHORS}}}}}" in text and f"year = {{{document.YEAR}}}" in text
+    assert (
+        f"author = {{{{{certificate_json.AUTHORS}}}}}" in text
+        and f"year = {{{certificate_json.YEAR}}}" in text
+    )
     assert f"version = {{{li.__version__}}}" in text
     assert (
-        stated["title"] == document.TITLE
-        and stated["authors"] == [{"name": document.AUTHORS}] == declared["authors"]
+        stated["title"] == certificate_json.TITLE
+        and stated["authors"] == [{"name": certificate_json.AUTHORS}] == declared["authors"]
     )
     assert "version" not in stated and declared["dynamic"] == ["version"], "it has one place"
     assert stated["license"] == declared["license"]
-    assert stated["date-released"].year == document.YEAR and stated["cff-version"] == "1.2.0"
+    assert (
+        stated["date-released"].year == certificate_json.YEAR and stated["cff-version"] == "1.2.0"
+    )
 
 
 def test_the_models_card_is_valid_cyclonedx(folder):

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate import cli, markup
 from lastiterate.accounting import tradeoff_summary
+from lastiterate.accounting.certificate_json import content_hash
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.curve import UP
 from lastiterate.curves.gaussian import Gdp

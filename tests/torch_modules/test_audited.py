@@ -19,8 +19,8 @@ from lastiterate.audit import audit
 from lastiterate.audit.canaries import DataSet, Neighbours
 from lastiterate.audit.runner import GIVEN, SINGLE
 from lastiterate.cli.app import app
-from lastiterate.engine import external, key_from_seed
-from lastiterate.torch import gradient_sums, trainer
+from lastiterate.engine import external_gradients, key_from_seed
+from lastiterate.torch import record_gradients, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
 X = np.zeros((N, 2), np.float32)
@@ -101,8 +101,8 @@ def test_an_optimizer_of_an_audit_is_that_of_the_run(patched):
         audit(run, train=trainer(run, module, linear), **few)
 
 
-asked = external._query_many
-chunk_sum = gradient_sums.PerRecord.chunk_sum
+asked = external_gradients._query_many
+chunk_sum = record_gradients.PerRecord.chunk_sum
 
 
 def clipped_mean(summed, theta, constants, records, real):
@@ -117,12 +117,12 @@ BROKEN = {
         lambda k, unit: unit * (1 - 2.0 * (k % 2)), lambda k: 0 * k
     ),
     "clipping forgotten": (
-        gradient_sums.PerRecord,
+        record_gradients.PerRecord,
         "chunk_sum",
         lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest),
     ),
-    "clipping after averaging": (gradient_sums.PerRecord, "chunk_sum", clipped_mean),
-    "one norm for every layer": (gradient_sums, "CLIP_SHRINK", 2.0),
+    "clipping after averaging": (record_gradients.PerRecord, "chunk_sum", clipped_mean),
+    "one norm for every layer": (record_gradients, "CLIP_SHRINK", 2.0),
 }
 
 
@@ -147,7 +147,7 @@ def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
         points, places = asked(program, states, numbers, owns, k)
         return points, places.at[:, 0].set(1.0)
 
-    monkeypatch.setattr(external, "_query_many", always)
+    monkeypatch.setattr(external_gradients, "_query_many", always)
     assert attacked(run).refuted
 
 

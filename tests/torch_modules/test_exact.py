@@ -15,8 +15,8 @@ from lastiterate.engine.exact_gradients import RecordGrid
 from lastiterate.engine.random import key_from_seed
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
-from lastiterate.torch.gradient_sums import to_theta
 from lastiterate.torch.module_training import fit_module, prepare
+from lastiterate.torch.record_gradients import to_theta
 from lastiterate.torch.records import take_records
 from lastiterate.torch.released import exactly
 

@@ -15,11 +15,11 @@ from scipy.stats import kstest, norm
 import lastiterate as li
 from engine import reference
 from engine.test_law import distance
-from lastiterate.engine import external
+from lastiterate.engine import external_gradients
 from lastiterate.engine.random import key_from_seed, keys_from_seed
 from lastiterate.torch.audited_modules import StandInModule
-from lastiterate.torch.gradient_sums import PerRecord
 from lastiterate.torch.module_training import PreparedModule, fit_module, prepare
+from lastiterate.torch.record_gradients import PerRecord
 from torch_modules.test_processes import Threads, fit_together
 
 MODELS = 4000
@@ -160,9 +160,9 @@ def test_law_of_clipped_sums(count):
 
 
 def add_noise_in_each(patch):
-    add, none = Threads.add, external.external_noise
+    add, none = Threads.add, external_gradients.external_noise
     draws = np.random.default_rng(5)
-    patch(external, "external_noise", lambda *given: (0.0, none(*given)[1]))
+    patch(external_gradients, "external_noise", lambda *given: (0.0, none(*given)[1]))
     patch(
         Threads,
         "add",
@@ -171,19 +171,19 @@ def add_noise_in_each(patch):
 
 
 def add_noise_to_one_shard(patch):
-    noise = external.external_noise
+    noise = external_gradients.external_noise
 
     def shard(*given):
         drawn, state = noise(*given)
         return drawn * (np.arange(2 * HALF) < HALF), state
 
-    patch(external, "external_noise", shard)
+    patch(external_gradients, "external_noise", shard)
 
 
 def add_noise_in_one_process(patch):
-    noise, calls = external.external_noise, []
+    noise, calls = external_gradients.external_noise, []
     patch(
-        external,
+        external_gradients,
         "external_noise",
         lambda *given: (noise(*given)[0] * (len(calls) % 2), calls.append(0) or noise(*given)[1]),
     )

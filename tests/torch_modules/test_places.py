@@ -9,12 +9,12 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine.random import key_from_seed
-from lastiterate.torch import record_gradients
-from lastiterate.torch.gradient_sums import full_precision, to_theta
+from lastiterate.torch import vectorisation_checks
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameter_contributions import Stored
-from lastiterate.torch.record_gradients import ChunkSizes
+from lastiterate.torch.record_gradients import full_precision, to_theta
 from lastiterate.torch.released import exactly
+from lastiterate.torch.vectorisation_checks import ChunkSizes
 
 N = 40
 RNG = np.random.default_rng(3)
@@ -222,7 +222,7 @@ def test_a_size_is_tried_once_empty_places_have_cost_as_much(monkeypatch):
     tried = list[int]()
 
     def places(overhead):
-        monkeypatch.setattr(record_gradients, "OVERHEAD", overhead)
+        monkeypatch.setattr(vectorisation_checks, "OVERHEAD", overhead)
         tried.clear()
         return ChunkSizes(
             [

@@ -164,7 +164,7 @@ def test_a_step_that_fails_ends_the_run(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("lastiterate.engine.external.external_noise", fail)
+        patched.setattr("lastiterate.engine.external_gradients.external_noise", fail)
         with pytest.raises(KeyboardInterrupt):
             next(private)
     for use in (private.__next__, private.release):

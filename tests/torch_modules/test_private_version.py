@@ -11,7 +11,7 @@ from torch import nn
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch import private_version
-from lastiterate.torch.modules import check_parts
+from lastiterate.torch.module_requirements import check_parts
 
 X = np.random.default_rng(0).normal(size=(12, 3, 6, 6)).astype(np.float32)
 Y = np.arange(12) % 2

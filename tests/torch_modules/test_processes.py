@@ -14,15 +14,15 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine import external, key_from_seed
+from lastiterate.engine import external_gradients, key_from_seed
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.training_request import Processes
 from lastiterate.release.units import UnitLoss, units_as_records
 from lastiterate.torch import PerUnit, make_private, module_training, processes
-from lastiterate.torch.gradient_sums import full_precision
 from lastiterate.torch.module_training import fit_in_pieces, fit_module, loss_of
 from lastiterate.torch.processes import SeveralProcesses
+from lastiterate.torch.record_gradients import full_precision
 from lastiterate.torch.released import exactly
 
 pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.errors.RepeatedFitWarning")
@@ -216,9 +216,11 @@ WIDE = 3000
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_noise_has_its_exact_variance_on_any_number_of_processes(count, exact, monkeypatch):
     """Gradients are zero, so that what is released is the noise of all steps times their size."""
-    draws, noise = [], external.external_noise
+    draws, noise = [], external_gradients.external_noise
     monkeypatch.setattr(
-        external, "external_noise", lambda *given: (draws.append(given[4]), noise(*given))[1]
+        external_gradients,
+        "external_noise",
+        lambda *given: (draws.append(given[4]), noise(*given))[1],
     )
     model = torch.nn.Linear(WIDE // 3, 3, bias=False)
     torch.nn.init.zeros_(model.weight)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import lastiterate as li
-from lastiterate.torch.gradient_sums import record_loss
+from lastiterate.torch.record_gradients import record_loss
 from support import refuse_unpaid
 
 pytestmark = pytest.mark.filterwarnings("ignore:this seed was used")

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 import lastiterate as li
 from lastiterate.engine.random import key_from_seed
-from lastiterate.torch.gradient_sums import to_theta
 from lastiterate.torch.module_training import prepare
+from lastiterate.torch.record_gradients import to_theta
 
 N, PAD = 8, 2
 WORDS = np.random.default_rng(0).integers(0, 5, (N, 4))

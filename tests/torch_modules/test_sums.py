@@ -11,8 +11,8 @@ import torch.nn.functional as functional
 import lastiterate as li
 from lastiterate.engine import key_from_seed
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.torch.gradient_sums import CLIP_SHRINK, full_precision, to_theta
 from lastiterate.torch.module_training import prepare
+from lastiterate.torch.record_gradients import CLIP_SHRINK, full_precision, to_theta
 from lastiterate.torch.released import exactly
 
 N = 6

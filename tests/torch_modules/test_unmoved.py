@@ -8,8 +8,8 @@ import lastiterate as li  # noqa: E402
 from lastiterate.errors import InputError  # noqa: E402
 from lastiterate.torch import Grouped, private_version  # noqa: E402
 from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph  # noqa: E402
-from lastiterate.torch.gradient_sums import PerRecord, to_theta  # noqa: E402
-from lastiterate.torch.module_checks import check_training  # noqa: E402
+from lastiterate.torch.record_gradients import PerRecord, to_theta  # noqa: E402
+from lastiterate.torch.trial_training import check_training  # noqa: E402
 
 CROSS = torch.nn.functional.cross_entropy
 RUN = li.Run(

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 import lastiterate as li
-from lastiterate.engine import external, loop, noise, random, trainer
+from lastiterate.engine import external_gradients, loop, noise, random, trainer
 from lastiterate.engine.samplers import by_bin, shuffle_by_words, shuffle_into_blocks, sort_by_bin
 
 Patch = tuple[Any, str, Any]
@@ -29,13 +29,13 @@ STEPS = (
     shuffle_into_blocks,
     by_bin,
     sort_by_bin,
-    external._point,
-    external._count_in_batch,
-    external._query_many,
-    external._finish_many,
-    external.external_ended,
-    external.external_noise,
-    external.noise_of_models,
+    external_gradients._point,
+    external_gradients._count_in_batch,
+    external_gradients._query_many,
+    external_gradients._finish_many,
+    external_gradients.external_ended,
+    external_gradients.external_noise,
+    external_gradients.noise_of_models,
 )
 """Compiled programs that hold the trainer's other lines."""
 

@@ -1,4 +1,4 @@
-"""Runs as subjects of certificates: every theorem's verdict, and a run with exact noise."""
+"""Runs as subjects of certificates: every theorem's verdict on a run, exact noise included."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.plugins import Outside
 from lastiterate.run.adjacency import convertible, has_fixed_size, one_by_one
 from lastiterate.run.facts import FLOAT_SLACK, Evidence, find_fact
+from lastiterate.run.plugin_batching import provider_of
 from lastiterate.run.preprocessing import CosineFeatures, TopEigenvalue
 from lastiterate.run.probability_calibration import private_calibration
-from lastiterate.run.public_blocks import provider_of
 from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left

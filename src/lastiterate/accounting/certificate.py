@@ -10,8 +10,15 @@ from importlib import import_module
 from typing import Any, TypeVar, final
 
 from lastiterate import plugins
-from lastiterate.accounting import document, explain, guarantee
+from lastiterate.accounting import certificate_json, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun, ExactRun
+from lastiterate.accounting.certificate_json import (
+    CheckResult,
+    bibtex,
+    differences,
+    list_uncompared,
+    proper_delta,
+)
 from lastiterate.accounting.certificate_subject import (
     CertificateSubject,
     calibration_curve,
@@ -20,16 +27,10 @@ from lastiterate.accounting.certificate_subject import (
     to_unit_name,
     with_later_parts,
 )
-from lastiterate.accounting.document import (
-    CheckResult,
-    bibtex,
-    differences,
-    list_uncompared,
-    proper_delta,
-)
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.private_selection import Selection
 from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.certificate_statement import entry_of
 from lastiterate.curves.curve import BestOf, Curve, Grouped, WithFailure
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.selection import WorstOf
@@ -38,7 +39,6 @@ from lastiterate.lazy import RenamedAttribute, accept_old_names
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
-from lastiterate.written_certificate import entry_of
 
 # arguments are checked because callers are not
 # pyright: reportUnnecessaryIsInstance=false
@@ -319,7 +319,7 @@ class Certificate(Guarantee):
         dict
             JSON-ready result.
         """
-        return document.answer(self, delta)
+        return certificate_json.answer(self, delta)
 
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the certificate as files store it.
@@ -336,7 +336,7 @@ class Certificate(Guarantee):
         dict
             JSON-ready certificate; its ``content_sha256`` covers every other entry.
         """
-        return document.document(self, delta, files or {})
+        return certificate_json.document(self, delta, files or {})
 
     def to_json(self, delta: float) -> str:
         """Return the certificate as JSON text.

@@ -24,9 +24,9 @@ from lastiterate.run.facts import FLOAT_SLACK, Evidence, weakest
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.measured_smoothness import is_measured_by_block
 from lastiterate.run.noisy_counts import Count
+from lastiterate.run.plugin_batching import provider_of
 from lastiterate.run.preprocessing import Preparation
 from lastiterate.run.probability_calibration import private_calibration
-from lastiterate.run.public_blocks import provider_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 

@@ -2,8 +2,8 @@
 for.
 
 Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot
-be derived is the releaser's statement (``verification.py``), and what the process that trained recorded of
-itself (``software``).
+be derived is the releaser's statement (``lastiterate.certificate_statement``), and what the process that trained
+recorded of itself (``software``).
 """
 
 from __future__ import annotations

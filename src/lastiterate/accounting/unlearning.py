@@ -20,7 +20,7 @@ from lastiterate.errors import InputError, NotCertified
 from lastiterate.plugins import Outside
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.methods import NoisySGD, RidgeMinimiser, minimiser_of
-from lastiterate.run.public_blocks import provider_of
+from lastiterate.run.plugin_batching import provider_of
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
 from lastiterate.run.validation import check_integer

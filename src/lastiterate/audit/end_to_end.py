@@ -34,7 +34,7 @@ from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.training import train

@@ -45,7 +45,7 @@ from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.lazy import accept_old_names
-from lastiterate.release import folder, loading
+from lastiterate.release import folder, verification
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run import serialization, validation
 from lastiterate.run.facts import Evidence
@@ -589,7 +589,7 @@ def read(path: Path) -> AuditTarget:
     if not path.is_dir():
         return AuditTarget(Run.from_dict(serialization.read(path, "run")))
     whole = folder.read(path)
-    if problems := loading.verify(path).problems:
+    if problems := verification.verify(path).problems:
         raise InputError(
             "model",
             "does not fit its certificate, with whose values an audit would be compared",

@@ -187,7 +187,7 @@ def sign_command(
 
     verify --key then finds any later change.
     """
-    from lastiterate.release.loading import sign
+    from lastiterate.release.verification import sign
 
     where = sign(model, key=key, certificate=certificate, chain=chain or [])
     console.print(f"{where}: signs every other file of the folder", highlight=False, markup=False)

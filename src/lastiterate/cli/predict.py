@@ -79,8 +79,8 @@ def predict_command(
     """
     from lastiterate.cli import run_flags
     from lastiterate.cli.run_flags import threshold as threshold_from
-    from lastiterate.release.loading import load
     from lastiterate.release.prediction import labels_with, predict_blocks
+    from lastiterate.release.verification import load
 
     if format not in FORMS:
         raise InputError("format", "must be csv or jsonl", format)

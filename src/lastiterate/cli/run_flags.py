@@ -18,7 +18,7 @@ from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
-from lastiterate.run.public_blocks import PublicBlocks, describe_provider, find_plugins
+from lastiterate.run.plugin_batching import PublicBlocks, describe_provider, find_plugins
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import (
     Constant,

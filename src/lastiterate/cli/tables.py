@@ -22,7 +22,7 @@ from lastiterate.accounting.certificate_subject import (
 from lastiterate.accounting.explain import explain_gain
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.data.columns import Words
-from lastiterate.features.columns import FEW, Curves
+from lastiterate.features.column_maps import FEW, Curves
 from lastiterate.features.map_registry import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.predicted_risk import predict_scores

@@ -35,7 +35,7 @@ from lastiterate.cli.flag_bundles import (
     list_maps,
 )
 from lastiterate.errors import InputError
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.release import folder
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.released_model import ReleasedModel
@@ -255,7 +255,7 @@ class Training(ReadFile, FromFile):
 
     def read_statement(self) -> dict[str, Any]:
         """The releaser's statement: the file's entries, and those that have a flag of their own."""
-        from lastiterate.written_certificate import check_statement, read_statement
+        from lastiterate.certificate_statement import check_statement, read_statement
 
         said = {} if self.statement is None else read_statement(self.statement)
         for name, text in (("purpose", self.purpose), ("trained_by", self.trained_by)):

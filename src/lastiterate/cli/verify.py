@@ -13,7 +13,7 @@ from lastiterate.cli.app import Json, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
-    from lastiterate.accounting.document import CheckResult
+    from lastiterate.accounting.certificate_json import CheckResult
 
 
 @app.command("verify")
@@ -43,7 +43,7 @@ def verify_command(
     Exit code 1 if the certificate or the ledger does not hold, or the page was changed.
     """
     from lastiterate.release.folder import describe_failure
-    from lastiterate.release.loading import CARRIERS, verify
+    from lastiterate.release.verification import CARRIERS, verify
 
     checked = verify(path, key=key, chain=chain or ())
     page = _compare_page(path, checked, ledger, audit)

@@ -1,4 +1,4 @@
-"""Curves of a dominating pair, and of mechanisms that a Gaussian mechanism joins exactly."""
+"""Curves of a dominating pair, alone and composed exactly with a Gaussian mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lower bounds on the leakage of some loss of a run's class: lower ends, of a type of their own."""
+"""Lower bounds on the leakage of some loss of a run's class.
+
+Their type is another one than that of upper bounds, so that none can certify.
+"""
 
 from __future__ import annotations
 

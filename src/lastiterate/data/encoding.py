@@ -37,7 +37,7 @@ from lastiterate.data.table import (
     to_doubles,
 )
 from lastiterate.errors import InputError
-from lastiterate.features.columns import SLICE, RowForm
+from lastiterate.features.column_maps import SLICE, RowForm
 from lastiterate.features.record_fields import Values
 from lastiterate.limits import memory
 

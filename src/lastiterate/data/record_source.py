@@ -37,7 +37,7 @@ from lastiterate.data.readers import (
 from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
-from lastiterate.features.columns import SLICE, RowForm
+from lastiterate.features.column_maps import SLICE, RowForm
 from lastiterate.run.validation import check_integer
 
 # CSV files, parsed block by block.

@@ -26,7 +26,7 @@ from lastiterate.data.columns import (
     to_texts,
 )
 from lastiterate.errors import InputError
-from lastiterate.features.columns import RecordMap, RowForm
+from lastiterate.features.column_maps import RecordMap, RowForm
 from lastiterate.features.map_registry import check_maps, maps_from, names_in, to_data
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import serialization

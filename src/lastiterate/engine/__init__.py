@@ -1,4 +1,7 @@
-"""The engine: executes a run as it is described, on JAX."""
+"""The engine: executes a run as it is described, on JAX.
+
+A file that has the name of one in ``lastiterate.run`` executes the description there.
+"""
 
 from lastiterate.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Methods other than plain steps, averages of iterates, and proximal maps."""
+"""Methods other than plain steps, averages of iterates, proximal maps, projections."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from lastiterate.engine.random import ORDER, Key, Number, host_stream, stream
 from lastiterate.engine.random import words as words_of
 from lastiterate.run.batching import Drawn
 from lastiterate.run.facts import CHUNK
-from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.run.plugin_batching import PublicBlocks
 
 # The draws of one pass, on the host: the words of a compiled program, sorted faster than programs
 # sort.

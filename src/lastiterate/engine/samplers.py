@@ -46,7 +46,7 @@ from lastiterate.run.batching import (
     RandomAllocation,
     Reshuffled,
 )
-from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.run.plugin_batching import PublicBlocks
 from lastiterate.run.run import Run
 
 # Every record in one of several secret batches, the same in every pass.

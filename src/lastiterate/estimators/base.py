@@ -39,7 +39,7 @@ from lastiterate.estimators.pipelines import (
     warn_of_predictions,
     write_fit_of_units,
 )
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.composition_reminder import recognise_by

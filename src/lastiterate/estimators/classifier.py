@@ -21,7 +21,7 @@ from lastiterate.estimators.file_estimators import (
     plain_labels,
 )
 from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.score_meaning import Labels, check_costs, pick_class, threshold_of
 from lastiterate.release.units import KeptUnits

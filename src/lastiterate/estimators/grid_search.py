@@ -44,7 +44,7 @@ from lastiterate.estimators.pipelines import (
     list_outer_schemas,
     warn_of_learned_steps,
 )
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release import tuning

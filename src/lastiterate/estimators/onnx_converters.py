@@ -1,4 +1,4 @@
-"""Estimators within pipelines of scikit-learn that skl2onnx converts."""
+"""Converters with which skl2onnx turns pipelines that hold these estimators into ONNX graphs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from lastiterate.estimators.meta_estimators import (
     learner_from_predictions,
     show_labels_of_codes,
 )
-from lastiterate.features.columns import RowForm
+from lastiterate.features.column_maps import RowForm
 from lastiterate.features.map_registry import PLAIN, maps_named
 from lastiterate.release.linear_plans import AUTO, IN_RUN
 from lastiterate.release.score_meaning import Range

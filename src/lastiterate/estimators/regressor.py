@@ -20,7 +20,7 @@ from lastiterate.estimators.file_estimators import (
     hide_values,
 )
 from lastiterate.estimators.pipelines import range_of, to_schema, warn_of_learned_steps
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.score_meaning import Range, check_range
 from lastiterate.release.units import KeptUnits

@@ -24,12 +24,12 @@ from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate import limits
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.document import CheckResult
+from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.estimators.file_estimators import check_no_mapping, hide_values
 from lastiterate.estimators.pipelines import SchemaTransformer, warn_of_predictions
 from lastiterate.release import folder as folders
-from lastiterate.release import loading
+from lastiterate.release import verification
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.released_model import ReleasedModel, SelfContainedModel
 from lastiterate.release.score_meaning import Labels
@@ -118,7 +118,7 @@ class ReleasedEstimator(BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read the files, which refuses what does not fit its certificate."""
         files = _select(state["files"])
-        model = loading.load_files(files)
+        model = verification.load_files(files)
         check_kind(model, type(self))
         self.model = cast(SelfContainedModel, model)
         self._source = files, model
@@ -267,7 +267,7 @@ def check_kind(model: object, kind: type[ReleasedEstimator]) -> None:
 def to_skops(files: Mapping[str, bytes]) -> bytes:
     """Return a skops file with the estimator of a release: the files of the release by name, and
     what skops makes of them."""
-    kind = kind_for(loading.load_files(files))
+    kind = kind_for(verification.load_files(files))
     files, numbers = _select(files), itertools.count()
 
     def describe(made: type, loader: str, **more: Any) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def to_skops(files: Mapping[str, bytes]) -> bytes:
 
 def to_joblib(files: Mapping[str, bytes]) -> bytes:
     """Return a joblib file, which is a pickle, with the estimator of a release."""
-    kind = kind_for(loading.load_files(files))
+    kind = kind_for(verification.load_files(files))
     made = kind.__new__(kind)
     made.__setstate__({"files": files})  # it keeps the very files
     return pickle.dumps(made, protocol=4)
@@ -344,7 +344,7 @@ def _verify(
             f"lastiterate export MODEL_DIR --to {form} writes one, and so does "
             f"fitted_.to_{form}(FILE) of a fitted estimator",
         ) from None
-    checked = loading.verify_files(files)
+    checked = verification.verify_files(files)
     if not checked.holds or make(files) == content:
         return checked
     return replace(checked, problems=(OTHER,))

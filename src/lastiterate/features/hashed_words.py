@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.column_maps import RecordMap
 from lastiterate.features.record_fields import Field, Text, Values
 from lastiterate.run.serialization import require
 from lastiterate.run.validation import check_integer

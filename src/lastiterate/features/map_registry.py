@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 
 from lastiterate import plugins
 from lastiterate.errors import InputError
-from lastiterate.features.columns import Bins, Curves, Gated, RecordMap
+from lastiterate.features.column_maps import Bins, Curves, Gated, RecordMap
 from lastiterate.features.hashed_words import HashedWords
 from lastiterate.features.patches import Patches
 from lastiterate.features.record_fields import Field
@@ -163,7 +163,7 @@ def _accept(name: str, value: object, package: str) -> type[RecordMap]:
     if not (isinstance(value, type) and issubclass(value, RecordMap)):
         raise InputError(
             "entry point",
-            "must name a class that derives from lastiterate.features.columns.RecordMap",
+            "must name a class that derives from lastiterate.features.column_maps.RecordMap",
             str(value),  # pyright: ignore[reportUnknownArgumentType]
         )
     if value.name != name:

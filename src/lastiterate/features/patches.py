@@ -18,7 +18,7 @@ import numpy as np
 
 from lastiterate.atomic_files import write_file
 from lastiterate.errors import InputError
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.column_maps import RecordMap
 from lastiterate.features.patch_responses import (
     CHUNK,
     COLOURS,

@@ -13,7 +13,7 @@ from typing import ClassVar, Self, final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.column_maps import RecordMap
 from lastiterate.features.record_fields import Field, Grid, Values
 from lastiterate.run.serialization import WHERE_GIVEN, require
 from lastiterate.run.validation import check_integer

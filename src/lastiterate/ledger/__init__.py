@@ -3,6 +3,6 @@ exceeds."""
 
 from lastiterate.ledger.budget import Release, Total
 from lastiterate.ledger.filters import Charge, GaussianFilter, RenyiFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 
 __all__ = ["Charge", "GaussianFilter", "Ledger", "Release", "RenyiFilter", "Total"]

@@ -1,4 +1,4 @@
-"""The lines of a ledger, the budget of a data set, and which charge is refused."""
+"""The lines of a ledger, the budget of a data set, and the refusal of a charge that does not fit."""
 
 from __future__ import annotations
 

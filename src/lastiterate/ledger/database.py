@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate import interrupts
-from lastiterate.accounting.document import check_schema
+from lastiterate.accounting.certificate_json import check_schema
 from lastiterate.atomic_files import FULL, link_or_move, sync_folder
 from lastiterate.errors import InputError
 

@@ -17,7 +17,7 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger.budget import Release, Total
 from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Filter, GaussianFilter
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 
 MOST_OTHERS = 20
 """Other data sets that are named, at most."""

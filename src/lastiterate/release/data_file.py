@@ -28,7 +28,7 @@ from lastiterate.data.record_source import (
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
-from lastiterate.features.columns import RowForm
+from lastiterate.features.column_maps import RowForm
 from lastiterate.limits import free_memory, memory
 from lastiterate.planning.task import Task
 from lastiterate.release.score_meaning import Labels, Range

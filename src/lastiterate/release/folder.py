@@ -28,9 +28,9 @@ from lastiterate.atomic_files import (
     whole_file,
     write_file,
 )
+from lastiterate.certificate_statement import content_hash, entry_of
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.written_certificate import content_hash, entry_of
 
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
@@ -97,7 +97,7 @@ def lists(folder: Path, name: str, digest: str) -> bool:
 
 def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is wrong with the files of a folder, and what of them nobody vouches for."""
-    from lastiterate.accounting.document import check_schema
+    from lastiterate.accounting.certificate_json import check_schema
 
     there = sorted(folder.iterdir())
     problems = tuple(

@@ -1,5 +1,4 @@
-"""Forgetting records of a data file: a model's folder, the file and a list of ids in, a model and
-what it cost out."""
+"""Forget records of a data file: from a model's folder, the file and a list of ids make a new model."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, certif
 from lastiterate.release.data_file import SHARE, open_file
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Progress
@@ -34,6 +32,7 @@ from lastiterate.release.unlearning import (
     plan_forgetting,
     read_training,
 )
+from lastiterate.release.verification import load
 
 MOST_IDS = 10**7
 """Lines of a list of ids that are read."""

@@ -25,8 +25,8 @@ from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.budget import LineCheckpoints, is_other_unit
 from lastiterate.ledger.database import Unreachable
+from lastiterate.ledger.ledger import Ledger, check_charges
 from lastiterate.ledger.quote import describe_second_name
-from lastiterate.ledger.store import Ledger, check_charges
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 from lastiterate.release.units import Units, find_id_columns, find_unit_column

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lastiterate import __version__
-from lastiterate.accounting.document import CheckResult
+from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.data.columns import Category, Date, Numeric
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, keep_schema
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release import loading
+from lastiterate.release import verification
 from lastiterate.release.released_model import ReleasedModel, SelfContainedModel
 from lastiterate.release.score_meaning import Labels
 
@@ -61,7 +61,7 @@ def _load_pyfunc(path: str) -> Scorer:  # pyright: ignore[reportUnusedFunction] 
 
 
 def _load(folder: str | Path) -> SelfContainedModel:
-    model = loading.load(folder)
+    model = verification.load(folder)
     if not isinstance(model, SelfContainedModel):
         raise InputError(
             "model",
@@ -134,22 +134,22 @@ def verify_mlflow(place: Path) -> CheckResult:
             str(place),
             "lastiterate export MODEL_DIR --to mlflow writes one",
         ) from None
-    checked = loading.verify_folder(inner)
+    checked = verification.verify_folder(inner)
     if not checked.holds:
         return checked
     expected = _state_privacy(inner)
     stated = dict(found.metadata or {})
     problems = [
-        f"{loading.MLMODEL}: {name} is not what the certificate says"
+        f"{verification.MLMODEL}: {name} is not what the certificate says"
         for name, text in expected.items()
         if stated.get(name) != text
     ]
     if found.signature != _make_signature(_load(inner)):
-        problems.append(f"{loading.MLMODEL}: the signature is not that of the certified model")
+        problems.append(f"{verification.MLMODEL}: the signature is not that of the certified model")
     if set(found.flavors) != {"python_function"} or loads.get("code"):
-        problems.append(f"{loading.MLMODEL}: it loads other code than the certified model")
+        problems.append(f"{verification.MLMODEL}: it loads other code than the certified model")
     known = {
-        place / loading.MLMODEL,
+        place / verification.MLMODEL,
         *(inner / name for name in (*folders.FILES, folders.MANIFEST)),
     }
     others = {path for path in place.rglob("*") if not path.is_dir()} - known

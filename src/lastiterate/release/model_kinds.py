@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from lastiterate.certificate_statement import entry_of
 from lastiterate.errors import InputError, name_missing_library, refuse_missing_library
 from lastiterate.release.folder import StoredModel
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.written_certificate import entry_of
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key

@@ -30,10 +30,10 @@ from lastiterate.data.table import canonical_text, is_time
 from lastiterate.engine import preprocessing as executed
 from lastiterate.engine.preprocessing import ROW_SHRINK
 from lastiterate.errors import InputError
-from lastiterate.features import columns as maps
+from lastiterate.features import column_maps as maps
 from lastiterate.features import patch_responses as filtered
 from lastiterate.features import scattering as images
-from lastiterate.features.columns import SLACK, RowForm
+from lastiterate.features.column_maps import SLACK, RowForm
 from lastiterate.features.patches import Patches, basis_of
 from lastiterate.features.record_fields import Field, Grid, Number
 from lastiterate.run import preprocessing as parts

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastiterate import __version__, limits
-from lastiterate.accounting.document import CheckResult
+from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.bayes.posterior_subject import RidgePosterior
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import target_offset
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release import loading
+from lastiterate.release import verification
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED, UNLEARNED, kind_of
 from lastiterate.release.onnx_graph import clip_exactly, clip_rows, encode, prepare_rows
@@ -159,7 +159,7 @@ def to_onnx(files: Mapping[str, bytes], notes: Mapping[str, str] | None = None) 
     Errors: models of other kinds, and those whose features ONNX cannot calculate (hashed words).
     """
     check_library()
-    model = loading.load_files(files)
+    model = verification.load_files(files)
     if not isinstance(model, SelfContainedModel):
         raise InputError(
             "model",
@@ -230,12 +230,12 @@ def verify_onnx(path: Path) -> CheckResult:
             str(path),
             "lastiterate export MODEL_DIR --to onnx writes one",
         ) from None
-    checked = loading.verify_files(files)
+    checked = verification.verify_files(files)
     if not checked.holds:
         return checked
     stored = folders.parse(files)
     kind = kind_of(stored.model, stored.certificate)
-    model = loading.load_files(files) if kind in CALCULATED else None
+    model = verification.load_files(files) if kind in CALCULATED else None
     problems = [
         f"the entry {name} of the metadata is not what the certificate says"
         for name, text in _facts(files).items()

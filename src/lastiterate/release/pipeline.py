@@ -90,7 +90,7 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
 def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) -> ReleasedModel:
     """The model that an earlier process of this order wrote, before it was stopped; refused with
     other records."""
-    from lastiterate.release.loading import load
+    from lastiterate.release.verification import load
 
     compared = (kind.tables or order.kept is not None) and not order.in_pieces
     if compared and order.processes.rank == 0:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from lastiterate.atomic_files import SHARED, is_taken, write_file, write_folder
+from lastiterate.certificate_statement import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.markup import tag
 from lastiterate.release import folder as folders
 from lastiterate.release.signatures import EXACT, GENERATOR, ProvenanceRecord, record_provenance
-from lastiterate.written_certificate import check_statement
 
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ReleasedModel(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
     file become rows; ``statement``: the releaser's own (see
-    ``lastiterate.written_certificate.check_statement``); ``exact``: whether the certificate
+    ``lastiterate.certificate_statement.check_statement``); ``exact``: whether the certificate
     covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a
@@ -138,7 +138,9 @@ class ReleasedModel(ABC):
         ``lastiterate.verify`` reads it. Errors: a file that exists, and one without the ending
         .safetensors.
         """
-        return self._write(file, ".safetensors", "lastiterate.release.loading", "to_safetensors")
+        return self._write(
+            file, ".safetensors", "lastiterate.release.verification", "to_safetensors"
+        )
 
     def to_skops(self, file: str | Path) -> Path:
         """Write an estimator of scikit-learn that predicts as the model does, as a skops file that
@@ -238,7 +240,7 @@ class SelfContainedModel(ReleasedModel):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read the files again, which refuses what does not fit its certificate."""
-        loaded = import_module("lastiterate.release.loading").load_files(state["files"])
+        loaded = import_module("lastiterate.release.verification").load_files(state["files"])
         if type(loaded) is not type(self):
             raise InputError("model", f"must be a {self.kind} one", loaded.kind)
         vars(self).update(vars(loaded))

@@ -17,10 +17,11 @@ from lastiterate.accounting.noise_calibration import (
     calibrate_exactly,
     warn_of_stated_noise,
 )
+from lastiterate.certificate_statement import check_statement
 from lastiterate.engine.step_iterator import StepIterator
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
 from lastiterate.release.jax_processes import join_devices
@@ -42,7 +43,6 @@ from lastiterate.run.methods import ExponentialAverage, NoisySGD, TailAverage
 from lastiterate.run.run import RecordAugmentation, Run
 from lastiterate.run.updates import PostProcessing, UpdateRule
 from lastiterate.run.validation import check_kept, integer, relative_weights, to_float
-from lastiterate.written_certificate import check_statement
 
 # An augmentation as a certificate calls it.
 

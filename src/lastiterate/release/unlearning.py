@@ -22,19 +22,19 @@ from lastiterate.engine.preprocessing import SLICE, prepare_rows, target_offset
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, plan_unlearning, private
 from lastiterate.release.fitted_linear import FittedLinear, FittedUnlearned, run_for_scores
 from lastiterate.release.fitted_linear import read as read
 from lastiterate.release.ledger_charge import Charging, make_charging
-from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.ridge_minimiser import read_minimiser, with_indices
 from lastiterate.release.score_meaning import Answers, Labels, Scores
 from lastiterate.release.training_request import Budget, LazyRecords, Progress, TrainingRequest
+from lastiterate.release.verification import load
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 

@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 
 from lastiterate.accounting.certificate_subject import format_rounded_down, units
 from lastiterate.analysis.step_map import to_accounted_run
+from lastiterate.certificate_statement import SETTINGS
 from lastiterate.errors import InputError
 from lastiterate.features.map_registry import describe_maps, maps_from
 from lastiterate.markup import Markup, tag
@@ -26,7 +27,6 @@ from lastiterate.run.serialization import is_list, is_object
 from lastiterate.run.step_sizes import Constant, FixedStart, GaussianStart
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem, Violated, check_assumptions
-from lastiterate.written_certificate import SETTINGS
 
 # The one change of a run after which a theorem that fails would apply: tried, not guessed.
 

@@ -208,7 +208,7 @@ NUMBERED = re.compile(r"(<h2[^>]*>)[0-9]+\. ")
 
 def _curves(asked: ExploreRequest, certificate: Certificate) -> Markup:
     """The report's own pictures of the run."""
-    from lastiterate.accounting.document import CheckResult
+    from lastiterate.accounting.certificate_json import CheckResult
 
     text = certificate.to_json(asked.delta)
     subject = ReportSource(

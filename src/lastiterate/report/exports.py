@@ -494,7 +494,7 @@ def mlflow_folder(subject: ReportSource, folder: Path) -> dict[str, bytes]:
 
 def safetensors_file(subject: ReportSource, folder: Path) -> dict[str, bytes]:
     """The weights as one safetensors file, the release in its metadata; for every kind of model."""
-    from lastiterate.release.loading import to_safetensors
+    from lastiterate.release.verification import to_safetensors
 
     return {"model.safetensors": to_safetensors(read_files(folder))}
 

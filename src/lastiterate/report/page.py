@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from lastiterate import limits
+from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.accounting.document import CheckResult
 from lastiterate.errors import InputError
 from lastiterate.ledger.budget import is_other_unit
 from lastiterate.markup import Markup, plain, tag

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.document import CheckResult
+from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.ledger.quote import Quote, quote_line
-from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
 from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.folder import SIGNATURE
 from lastiterate.release.ledger_charge import hash_of
-from lastiterate.release.loading import verify, verify_folder
 from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
 from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.verification import verify, verify_folder
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run

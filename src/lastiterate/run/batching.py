@@ -1,7 +1,8 @@
 """Batches: the records of a step, the secret draws, and the public values that follow.
 
 A batching answers questions about itself, so that theorems, trainer and reports need not know which
-one it is. ``n`` is the public number of records in all of them.
+one it is. ``n`` is the public number of records in all of them. A new one also needs a sampler
+(engine/samplers.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts: constants with their evidence, and which constants of a loss survive clipping."""
+"""Facts: constants with their evidence, and those of a loss that hold after clipping, too."""
 
 from __future__ import annotations
 

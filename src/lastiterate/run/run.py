@@ -29,6 +29,7 @@ from lastiterate.run.methods import Method, NoisySGD
 from lastiterate.run.noise import Noise
 from lastiterate.run.noisy_counts import Count, check_counts
 from lastiterate.run.penalties import Prox
+from lastiterate.run.plugin_batching import find_plugins, is_batching
 from lastiterate.run.preprocessing import (
     CosineFeatures,
     Preparation,
@@ -37,7 +38,6 @@ from lastiterate.run.preprocessing import (
     check_targets,
 )
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
-from lastiterate.run.public_blocks import find_plugins, is_batching
 from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update

@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.run.plugin_batching import PublicBlocks
 from lastiterate.theorems.theorem import Theorem
 
 

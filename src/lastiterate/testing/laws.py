@@ -15,10 +15,10 @@ from typing import Any, get_args
 import numpy as np
 
 import lastiterate as li
-from lastiterate.features.columns import RecordMap
+from lastiterate.features.column_maps import RecordMap
 from lastiterate.features.record_fields import Field, Values
 from lastiterate.run.batching import Batching
-from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.run.plugin_batching import PublicBlocks
 from lastiterate.run.run import Run
 from lastiterate.testing import exact_distributions
 from lastiterate.theorems.theorem import Applies, Theorem, list_built_in, match

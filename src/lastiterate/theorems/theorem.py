@@ -1,5 +1,8 @@
 """A theorem: assumptions that can be checked on a run and the curve that follows, in a table by
-name."""
+name.
+
+docs/contributing/theorems.md says how one is added.
+"""
 
 from __future__ import annotations
 

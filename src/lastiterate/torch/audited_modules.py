@@ -1,4 +1,4 @@
-"""A run on a module as audits train it: many models at once, one per key."""
+"""A run on a module as audits train it: many models at once, each with noise of its own key."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lastiterate.errors import InputError
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
-from lastiterate.torch.module_checks import check_optimizer
 from lastiterate.torch.module_optimizer import Make
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.released import FittedModule, name_optimizer
+from lastiterate.torch.trial_training import check_optimizer
 
 CLOSE = 1e-5
 """Relative distance below which two models of single precision are the same."""

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.tracing import PUBLIC, RECORD, ZERO
 from lastiterate.errors import InputError, first_line
-from lastiterate.torch.gradient_sums import PerRecord, full_precision, pretend_compiling
 from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import draw_parameters, make_synthetic_records, normal
+from lastiterate.torch.record_gradients import PerRecord, full_precision, pretend_compiling
+from lastiterate.torch.vectorisation_checks import draw_parameters, make_synthetic_records, normal
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 

@@ -16,14 +16,18 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError, first_line
 from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
-from lastiterate.torch.gradient_sums import (
+from lastiterate.torch.parameters import State
+from lastiterate.torch.record_gradients import (
     FindsWeightedMeans,
     PerRecord,
     cast_records,
     class_weight_error,
 )
-from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import constant_gradients, make_synthetic_records, normal
+from lastiterate.torch.vectorisation_checks import (
+    constant_gradients,
+    make_synthetic_records,
+    normal,
+)
 
 # State other than tensors that a forward pass could change.
 

@@ -27,7 +27,7 @@ from lastiterate.estimators.pipelines import (
     warn_of_predictions,
 )
 from lastiterate.lazy import RenamedAttribute, rename_arguments
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.ledger import Ledger
 from lastiterate.release.composition_reminder import recognise_by
 from lastiterate.release.training import train
 from lastiterate.run.batching import RandomAllocation

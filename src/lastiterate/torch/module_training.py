@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.utils._pytree import SUPPORTED_NODES, tree_leaves, tree_map
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import ORDER, Key, host_stream
@@ -33,19 +33,21 @@ from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.gradient_sums import Loss, PerRecord, full_precision, to_theta
-from lastiterate.torch.module_checks import (
-    check_constants,
-    check_training,
-    try_on_synthetic,
-    with_blank_keys,
-)
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.parameter_contributions import Contribution
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.processes import begin_together
 from lastiterate.torch.randomness import Augment, keys_to_words
-from lastiterate.torch.record_gradients import (
+from lastiterate.torch.record_gradients import Loss, PerRecord, full_precision, to_theta
+from lastiterate.torch.recorded_operations import RecordedComputation
+from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
+from lastiterate.torch.trial_training import (
+    check_constants,
+    check_training,
+    try_on_synthetic,
+    with_blank_keys,
+)
+from lastiterate.torch.vectorisation_checks import (
     TRIES,
     ChunkSizes,
     draw_parameters,
@@ -53,8 +55,6 @@ from lastiterate.torch.record_gradients import (
     normal,
     usual,
 )
-from lastiterate.torch.recorded_operations import RecordedComputation
-from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""

@@ -25,12 +25,12 @@ from lastiterate.release.jax_processes import check_variables
 from lastiterate.release.training_request import Processes, TrainingRequest, is_source
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.gradient_sums import PerRecord, full_precision, to_theta
-from lastiterate.torch.module_checks import digest
 from lastiterate.torch.module_optimizer import ModuleOptimizer, name_of
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.record_gradients import draw_parameters, make_synthetic_records, normal
+from lastiterate.torch.record_gradients import PerRecord, full_precision, to_theta
 from lastiterate.torch.records import whole
+from lastiterate.torch.trial_training import digest
+from lastiterate.torch.vectorisation_checks import draw_parameters, make_synthetic_records, normal
 
 # Every process has the module and the records. Each computes the clipped gradients of its own
 # positions of every batch, one ``all_reduce`` adds up the sums, and the rest of a step, its noise

@@ -1,48 +1,151 @@
-"""Gradients of single records: vectorised ones equal those computed alone, bit by bit."""
+"""Per-record gradients of a module, clipped and summed, and the loss of one record."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from traceback import walk_tb
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from torch.distributions import Distribution
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.errors import InputError, first_line
-from lastiterate.torch.gradient_sums import PerRecord, cast_records
-from lastiterate.torch.layers import Padded
-from lastiterate.torch.parameter_contributions import Contribution
-from lastiterate.torch.parameters import State
+from lastiterate.engine.exact_gradients import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.errors import InputError
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.validation import Weights
+from lastiterate.torch.layers import Layer, LayerTap, NoOwnRules
+from lastiterate.torch.parameter_contributions import TINY, Contribution, Stored
+from lastiterate.torch.parameters import Parameters, State
+from lastiterate.torch.randomness import DrawnRecords
+from lastiterate.torch.recorded_operations import RecordedComputation
+from lastiterate.torch.records import without_batch
 
-# Whether a module computes in fewer bits than single precision, and how far its results may then
-# differ by rounding.
-#
-# A module may cast by itself: with ``torch.autocast`` inside of its forward pass, or tensor by
-# tensor. Its parameters are still those of the run, in single precision at least, and so are
-# gradients by them: norms, clips and sums lose nothing.
+# The loss of one record: what torch's own losses ask of a batch, asked of one record.
 
-# pyright: reportMissingImports=false
+CLASSES = (
+    (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss, torch.nn.MultiMarginLoss),
+    (F.cross_entropy, F.nll_loss, F.multi_margin_loss),
+)
+"""Losses whose target is the index of a class: modules, functions."""
+
+BINARY = (
+    (torch.nn.BCEWithLogitsLoss, torch.nn.BCELoss, torch.nn.SoftMarginLoss),
+    (F.binary_cross_entropy_with_logits, F.binary_cross_entropy, F.soft_margin_loss),
+)
+"""Losses whose target has the type and the shape of the output."""
+
+PROBABILITIES = ((torch.nn.BCELoss,), (F.binary_cross_entropy,))
+"""Losses that end a run on the record whose output or target is outside of [0, 1]."""
+
+LEAST_LOGARITHM = -100.0
+"""The least logarithm of a probability, as in ``torch.nn.BCELoss``."""
 
 
-ROUNDINGS = 16
-"""Results may differ by so many times the spacing of their numbers, or by ``LEAST``; never by more
-than ``MOST``."""
-LEAST, MOST = 1e-3, 0.125
+@contextmanager
+def unchecked_distributions() -> Iterator[None]:
+    """Switch the checks of ``torch.distributions`` off: they end a run on a value of a record, by
+    which it could be recognised, and are not vectorised."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
 
 
-class Rounding(TorchFunctionMode):
-    """``seen``: whether anything that depends on what is differentiated by became less precise than
-    double."""
+def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
+    """The loss of one record without its batch axis, as torch's batches take it.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = False
+    Torch takes labels of shape (n,) for outputs (n, classes), and targets (n, 1) of a type for
+    outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and integers as targets are taken
+    as well, where the loss is one of torch's own.
+    """
+    with unchecked_distributions():
+        return _of_record(loss, output, rest)
+
+
+def _of_record(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
+    if (
+        len(rest) != 1
+        or not isinstance(output, torch.Tensor)
+        or not isinstance(rest[0], torch.Tensor)
+    ):
+        return loss(output, *rest)
+    target = rest[0]
+    if is_one_of(loss, CLASSES):
+        if not target.is_floating_point() and target.shape == (1,) and output.dim() == 1:
+            target = target[0]
+    elif is_one_of(loss, BINARY):
+        if target.shape != output.shape and target.numel() == 1 == output.numel():
+            target = target.reshape(output.shape)
+        target = target.to(output.dtype)
+        if is_one_of(loss, PROBABILITIES) and target.shape == output.shape:
+            return binary_cross_entropy(loss, output, target)
+    return loss(output, target)
+
+
+def is_one_of(loss: Any, kinds: tuple[tuple[type, ...], tuple[Any, ...]]) -> bool:
+    """Whether ``loss`` is a module of these types without hooks, or one of these functions with
+    arguments filled in."""
+    modules, functions = kinds
+    if type(loss) in modules:
+        return not loss._forward_hooks and not loss._forward_pre_hooks
+    function = loss.func if isinstance(loss, partial) else loss
+    return any(function is one for one in functions)
+
+
+def binary_cross_entropy(
+    loss: Any, probabilities: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    """``torch.nn.BCELoss`` without its checks of values.
+
+    **Guarantee:** no value of a record ends the run, by which the record could be recognised: what
+    is not finite counts as 0.
+    """
+    given: dict[str, Any] = vars(loss) | loss._buffers if isinstance(loss, torch.nn.Module) else {}
+    given |= loss.keywords if isinstance(loss, partial) else {}
+    values = -(target * _logarithm(probabilities) + (1 - target) * _logarithm(1 - probabilities))
+    if given.get("weight") is not None:
+        values = values * given["weight"]
+    match given.get("reduction", "mean"):
+        case "mean":
+            return values.mean()
+        case "sum":
+            return values.sum()
+        case _:
+            return values
+
+
+def _logarithm(numbers: torch.Tensor) -> torch.Tensor:
+    """The logarithm, at least ``LEAST_LOGARITHM``; where there is none that, with gradient 0."""
+    proper = numbers > 0
+    logarithms = torch.where(proper, numbers, 1.0).log().clamp(min=LEAST_LOGARITHM)
+    return torch.where(proper, logarithms, LEAST_LOGARITHM)
+
+
+# A mean over a batch of one record divides by that record's own weight: a loss that takes one
+# trains as if no class had a weight. A loss module of the caller or a lambda hides the call, so it
+# is looked for where the loss is tried on a synthetic record.
+
+
+WEIGHTED = {
+    F.cross_entropy: ("input", "target", "weight", "size_average", "ignore_index", "reduce"),
+    F.nll_loss: ("input", "target", "weight", "size_average", "ignore_index", "reduce"),
+}
+"""Functions whose mean divides by the weights of classes, and their arguments by position."""
+
+
+class FindsWeightedMeans(TorchFunctionMode):
+    """Refuses, while it is active, a mean over one label whose classes have weights."""
 
     def __torch_function__(
         self,
@@ -51,432 +154,407 @@ class Rounding(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        answer = func(*args, **(kwargs or {}))
-        self.seen = self.seen or any(
-            isinstance(value, torch.Tensor)
-            and value.requires_grad
-            and torch.finfo(value.dtype).bits < 64
-            for value in tree_leaves(answer)
-        )
-        return answer
+        if func in WEIGHTED:
+            names = (*WEIGHTED[func], "reduction")
+            given = dict(zip(names, args, strict=False)) | (kwargs or {})
+            target = given["target"]
+            alone = target.numel() == 1 and not target.is_floating_point()
+            if given.get("weight") is not None and alone and _takes_mean(given):
+                raise class_weight_error()
+        return func(*args, **(kwargs or {}))
 
 
-class Coarsest(TorchDispatchMode):
-    """``spacing``: relative, of the coarsest floating-point numbers that any operation inside made."""
+def _takes_mean(given: dict[str, Any]) -> bool:
+    """Whether a loss takes the mean of its labels, by its new argument or by the two old ones."""
+    average, reduce = given.get("size_average"), given.get("reduce")
+    if average is None and reduce is None:
+        return given.get("reduction", "mean") == "mean"
+    return average is not False and reduce is not False
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.spacing = 0.0
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        answer = func(*args, **(kwargs or {}))
-        for value in tree_leaves(answer):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                self.spacing = max(self.spacing, torch.finfo(value.dtype).eps)
-        return answer
+def class_weight_error() -> InputError:
+    """The refusal of class weights that a mean over one record divides out."""
+    return InputError(
+        "loss",
+        "must not take a mean where classes have weights: of one record it is divided by that "
+        "record's own weight",
+        None,
+        'write reduction="sum" next to the weights, or leave them out of the loss and write '
+        "class_weight= of train",
+    )
 
-    @property
-    def tolerance(self) -> float:
-        """Relative, of results that are equal but for rounding."""
-        return min(MOST, max(LEAST, ROUNDINGS * self.spacing))
 
-    def check_double(self, *, rounded: bool) -> None:
-        """Refuse fewer bits where everything that depends on parameters must be double precision;
-        ``rounded``: some of it has fewer."""
-        if self.coarse or rounded:
-            raise InputError(
-                "model",
-                "must be computed in double precision where theorems compare one step at two "
-                "different parameters, and it casts to fewer bits by itself",
-                f"spacing {self.spacing:g}",
-                "leave the cast out, or batches in order without constants and a bounded domain",
-            )
-
-    @property
-    def coarse(self) -> bool:
-        """Whether rounding alone may differ by more than ``LEAST``."""
-        return self.tolerance > LEAST
-
+# Sums of clipped per-record gradients of a module.
 
 # pyright: reportMissingImports=false
 
 
-# Chunks in which every record's gradient has the same bits, whatever its position and the other
-# records are. Where batches are drawn, a record that is in one moves others to other positions, and
-# to chunks of other sizes. In single precision their gradients could round differently there, by an
-# amount that no theorem covers and that a network may enlarge without bound. The order in which a
-# kernel adds depends on shapes and positions alone, never on the values, and another order shows in
-# the last bits of nearly every sum; so synthetic records show beforehand which sizes change
-# nothing.
+# Tensors that a forward pass may read and not write. Records that are vectorised share the memory
+# of what is trained: what one of them wrote there all others would read.
 
 
-TRIES = 4
-"""Pairs of synthetic records, each at parameters of its own: few sums of a small module reach its
-gradients."""
-STEP = 16
-"""Sizes of chunks are multiples of this, or the largest one."""
-OVERHEAD = 2**20
-"""Numbers of contributions that cost about as much as what Python does for a chunk."""
-Contributions = Callable[[Any], dict[str, Contribution]]
-"""From records (m, ...) to what they contribute."""
+class WriteGuard:
+    """Tensors by name, from now on.
 
-
-class ChunkSizes:
-    """Sizes of chunks, at most ``most``, that give synthetic records the same bits at every
-    position: in each of ``tries``, two records.
-
-    **Guarantee:** batches are cut into chunks of such sizes only, so that a record's gradient is a
-    function of that record and of the parameters, bit by bit, whatever else is in the batch.
+    **Guarantee:** ``check`` refuses whatever was written to one of them, the same numbers too:
+    torch counts what writes in place, and no number is looked at, so that the refusal follows from
+    no record.
     """
 
-    def __init__(self, tries: Sequence[tuple[Contributions, Any]], most: int) -> None:
-        self._tries, self.most = tries, most
-        self._known = dict[int, bool]()
-        self._empty, self._numbers = (
-            Counter[int](),
-            0,
-        )  # empty places by sizes; numbers that a record contributes
-        self._bits = dict[tuple[int, int], list[torch.Tensor]]()
+    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+        self._named, self._versions = named, [tensor._version for tensor in named.values()]
 
-    def holds(self, size: int) -> bool:
-        """Whether every place of a chunk of ``size`` records gives the bits that the first size
-        that was tried gave."""
-        if size not in self._known:
-            self._known[size] = all(
-                self._try_size(size, which) for which in range(len(self._tries))
-            )
-        return self._known[size]
-
-    def within(self, most: int) -> ChunkSizes:
-        """The same for chunks of at most ``most`` records: of half as many where those do not hold,
-        and so on. Chunks of one record always do."""
-        places = ChunkSizes(self._tries, most)
-        return places if most == 1 or places.holds(most) else self.within(most // 2)
-
-    def split(self, count: int) -> Iterator[tuple[int, int]]:
-        """Chunks for a batch of ``count`` records: their sizes, and how many records are in each;
-        the rest is empty."""
-        chunks = -(-count // self.most)
-        while count > 0:
-            wanted = min(self.most, -(-count // (chunks * STEP)) * STEP)
-            size = wanted if self._worth(wanted) and self.holds(wanted) else self.most
-            yield size, min(count, size)
-            count, chunks = count - size, max(1, chunks - 1)
-
-    def _worth(self, size: int) -> bool:
-        """Whether the places that chunks of the largest size have left empty, where this one was
-        wanted, have cost as much as its trial does."""
-        self._empty[size] += self.most - size
-        trial = 2 * len(self._tries) * (OVERHEAD + size * self._numbers)
-        return size in self._known or self._empty[size] * self._numbers >= trial
-
-    def _try_size(self, size: int, which: int) -> bool:
-        contributions, pair = self._tries[which]
-        turns = list[list[list[torch.Tensor]]]()
-        for turn in range(2):
-            places = (torch.arange(size) + turn) % 2
-            records = tree_map(lambda a, at=places: a.index_select(0, at.to(a.device)), pair)
-            given = contributions(records)
-            parts = [part for each in given.values() for part in (*each.parts, each.squares())]
-            self._numbers = sum(part[0].numel() for part in parts)
-            # rows of the first record, and of the second
-            turns.append([[part[number ^ turn :: 2] for part in parts] for number in range(2)])
-            if size > 1 and not all(bool(each.squares().any()) for each in given.values()):
-                return False  # a gradient that is 0 says nothing
-        for number in range(2):
-            rows = [
-                torch.cat([turn[number][i] for turn in turns]) for i in range(len(turns[0][number]))
-            ]
-            kept = self._bits.setdefault((which, number), [part[:1] for part in rows])
-            for part, bits in zip(rows, kept, strict=True):
-                if not bool(torch.isfinite(part).all()) or not torch.equal(
-                    part, bits.expand_as(part)
-                ):
-                    return False
-        return True
+    def check(self) -> None:
+        for (name, tensor), version in zip(self._named.items(), self._versions, strict=True):
+            if tensor._version != version:
+                raise write_error(name)
 
 
-def usual(expected: float) -> int:
-    """A size that seldom leaves a batch of ``expected`` records in more than one chunk."""
-    return math.ceil((expected + 4 * math.sqrt(expected) + 1) / STEP) * STEP
-
-
-def draw_parameters(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
-    """Draw parameters near the first ones, so that no sum is 0 where those are; others for every
-    ``which``."""
-    generator = torch.Generator().manual_seed(1 + which)
-    noise = torch.randn(theta.shape, dtype=theta.dtype, generator=generator).to(theta.device)
-    return theta + 0.1 * noise
-
-
-# Gradients of synthetic records: vectorised ones must be those that every record has alone.
-
-
-COARSE = 0.5
-"""How far, of their length, gradients may be moved by rounding to half precision."""
-VECTORISED = 3
-"""Synthetic records that are vectorised together."""
-POINTS = 8
-"""Parameters at which a gradient is looked at before it is taken for one that no record moves."""
-LOUD = 2.0**10
-"""By how much other records are multiplied, to show what a record gets of them in its last bits."""
-
-
-def make_synthetic_records(
-    records: tuple[Any, ...],
-    dtype: torch.dtype,
-    make: Callable[[torch.Tensor], torch.Tensor],
-    count: int,
-    *,
-    varied: bool = False,
-) -> Any:
-    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 where they are
-    ``varied``, by turns or at random, all else is what ``make`` fills in."""
-
-    def one(values: torch.Tensor) -> torch.Tensor:
-        if not values.is_floating_point():
-            integers = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
-            if varied and integers.dim() > 1:  # of several, some are 0 in every record, and some 1
-                return torch.randint(
-                    0, 2, integers.shape, generator=torch.Generator().manual_seed(3)
-                ).to(values.dtype)
-            integers[1::2] = 1 if varied else 0
-            return integers
-        return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
-
-    return tree_map(one, records)
-
-
-def normal(values: torch.Tensor) -> torch.Tensor:
-    return torch.randn(values.shape, dtype=values.dtype, generator=torch.Generator().manual_seed(0))
-
-
-def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
-    """Normal numbers; none is negative in every other record, for losses that take logarithms or
-    roots."""
-    numbers = normal(values)
-    numbers[::2] = numbers[::2].abs()
-    return numbers
-
-
-def check_alone(
-    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
-) -> float:
-    """Refuse a module or a loss that mixes records when it is vectorised: on synthetic records
-    every gradient must be the one that the record has alone, computed without ``vmap``, at
-    parameters near the first ones, where none is 0 by chance. Return how far, relatively, rounding
-    may move a gradient."""
-    trained = {
-        name: tensor.detach()
-        for name, tensor in summed.parameters.tensors(draw_parameters(theta), summed.dtype).items()
-    }
-    for varied in (
-        (True, False) if theta.device.type == "cpu" else (False,)
-    ):  # elsewhere a bad index ends the process
-        several = make_synthetic_records(
-            records, summed.dtype, _of_both_signs, VECTORISED, varied=varied
-        )
-        several = tree_map(lambda a: a.to(theta.device), several)
-        try:
-            with Coarsest() as seen, Rounding() as short:
-                alone = [
-                    _alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
-                    for i in range(VECTORISED)
-                ]
-            break
-        except (RuntimeError, IndexError) as error:
-            if not varied:
-                raise InputError(
-                    "model",
-                    "and its loss must have a gradient on one synthetic record",
-                    first_line(error),
-                    _gradient_remedy(str(error)),
-                ) from error
-    if summed.exact:
-        seen.check_double(rounded=short.seen)
-    try:
-        with Padded() as lookups:
-            together = replace(summed, layers=()).contributions(trained, constants, several)
-    except RuntimeError as error:
-        raise InputError(
-            _caller(error),
-            "must be one that torch.func.vmap takes, without random numbers or changes in place",
-            first_line(error),
-            _vectorisation_remedy(summed.module, str(error)),
-        ) from None
-    lookups.check()
-    for i, one in enumerate(alone if not seen.coarse else ()):
-        size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
-        for name, slope in one.items() if math.isfinite(size) else ():
-            if not torch.allclose(
-                together[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9
-            ):
-                raise _batch_dependence_error(summed)
-    if seen.coarse:  # rounding turns units on and off
-        wanted = torch.cat([one[name] for one in alone for name in one])
-        given = torch.cat([together[name].each()[i] for i, one in enumerate(alone) for name in one])
-        if float((given - wanted).norm()) > COARSE * float(wanted.norm()):
-            raise _batch_dependence_error(summed)
-    if (
-        seen.coarse or theta.device.type == "cpu"
-    ):  # elsewhere sums may have another order every time
-        _check_bits(summed, trained, constants, several)
-    return seen.tolerance
-
-
-def _gradient_remedy(said: str) -> str:
-    """What to do about a loss or a module that has a value on one record, and no gradient."""
-    if "sparse" in said:
-        return "build the embedding with sparse=False"
-    if "size mismatch" in said:
-        return (
-            "labels of shape (n, 1) reach a loss of your own as they are: write target.squeeze(-1) "
-            "in it, or give labels of shape (n,)"
-        )
-    return "where torch asks for contiguous tensors, call .contiguous() before it"
-
-
-def _caller(error: Exception) -> str:
-    """Whether the model raised an error, or the loss, which is called after it."""
-    frames = walk_tb(error.__traceback__)
-    inside = any(frame.f_code is PerRecord.call.__code__ for frame, _ in frames)
-    return "model" if inside else "loss"
-
-
-def _vectorisation_remedy(module: torch.nn.Module, said: str) -> str:
-    """What to do about what ``torch.func.vmap`` does not take."""
-    if "random operation" in said:
-        return (
-            "write dropout as a part torch.nn.Dropout, which draws under keys of every record's "
-            "own, or switch it off with .eval()"
-        )
-    if "autograd.Function" in said or "vmap support" in said:
-        return (
-            "give the autograd.Function the line generate_vmap_rule = True and a "
-            "setup_context(ctx, inputs, output) of its own, next to a forward without ctx"
-        )
-    if ".item()" in said or "data pointer" in said:
-        return (
-            "make no numbers of tensors there (.item(), float(), .tolist(), .numpy(), print): losses "
-            "of records are private and may not be logged; progress=True shows the steps, and "
-            "predict on public records how good the model is"
-        )
-    if "control flow" in said:
-        return "write torch.where in the place of if"
-    if any(type(part).__module__.startswith("peft.tuners.adalora") for part in module.modules()):
-        return (
-            "AdaLoRA adds a penalty to a loss that the model computes: use LoraConfig, or give the "
-            "labels to a loss of your own, as data=(inputs, labels)"
-        )
-    return (
-        "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
-        "smaller microbatch is for what checkpointed layers are"
-    )
-
-
-def _check_bits(summed: PerRecord, trained: State, constants: State, several: object) -> None:
-    """Refuse a record whose gradient at one position has other bits among its own copies than among
-    loud records: the order in which a kernel adds depends on shapes and positions alone, never on
-    the values."""
-    plain = replace(summed, layers=())
-    for place in (0, VECTORISED - 1):
-        own = tree_map(lambda a, at=place: a[at : at + 1].expand_as(a).contiguous(), several)
-        loud = tree_map(
-            lambda a, b, at=place: (
-                torch.cat([a[:at] * LOUD, b[at : at + 1], a[at + 1 :] * LOUD])
-                if a.is_floating_point()
-                else a
-            ),
-            several,
-            own,
-        )
-        try:
-            one, two = (plain.contributions(trained, constants, records) for records in (own, loud))
-        except InputError:
-            raise
-        except (RuntimeError, ValueError) as error:
-            raise InputError(
-                "loss",
-                "must have a value for every record: one that raises ends the run, and shows that "
-                "such a record is there",
-                first_line(error),
-                "leave checks of values out, as validate_args=False of a distribution does",
-            ) from error
-        for name in one:
-            if not torch.equal(
-                one[name].each()[place].nan_to_num(), two[name].each()[place].nan_to_num()
-            ):
-                raise _batch_dependence_error(summed)
-
-
-def _batch_dependence_error(summed: PerRecord) -> InputError:
+def write_error(name: str) -> InputError:
+    """The refusal of a forward pass that writes to the tensor of this name."""
     return InputError(
         "model",
-        "must treat every record alone, and a record's gradient depends on those that it is "
-        "vectorised with",
-        type(summed.module).__name__,
-        "look for functions with a vmap of their own",
+        "must not write to its parameters or buffers in a forward pass",
+        name,
+        "freeze a part with running statistics with .eval(), set max_norm=None of an embedding, and "
+        "leave out other code that writes",
     )
 
 
-def _alone(
-    summed: PerRecord, trained: State, constants: State, record: tuple[Any, ...]
-) -> dict[str, torch.Tensor]:
-    """One record's gradients by name, (entries,) float64, without ``vmap``."""
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in trained.items()}
-    with torch.enable_grad():
-        value = summed.value(constants | leaves, cast_records(record, summed.dtype))
-        slopes = (
-            torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-            if value.requires_grad
-            else [None] * len(leaves)
-        )
-    return {
-        name: (torch.zeros_like(leaf) if slope is None else slope).double().reshape(-1)
-        for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
-    }
+# Sums of clipped per-record gradients of a module. Every record passes through the module alone:
+# ``vmap`` over records, each with a batch axis of length 1. That alone does not keep records apart,
+# because a function may bring its own rule for ``vmap``, which is given all of them: such functions
+# are refused (``own_rules``), and on synthetic records vectorised gradients must be those of each
+# record alone (``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis
+# 2023, arXiv:2210.00038), by what each layer leaves behind (``contributions``). Of convolutions and
+# of linear layers on sequences the gradients are materialised by one batched matrix product: a
+# second, weighted pass would add terms of one record, one for each place, whose norms no clip
+# bounds, and so the rounding of single precision would be bounded by nothing.
 
 
-def constant_gradients(
-    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
-) -> list[str]:
-    """List the parameters by which all synthetic records have one gradient, bit for bit, at several
-    points."""
+Loss = Callable[..., torch.Tensor]
+"""``loss(output, *rest of the record)``: one number for one record."""
+Measured = tuple[dict[str, Contribution], torch.Tensor]
+CLIP_SHRINK = 1 - 2.0**-18
+"""Gradients are scaled to this fraction of the clip: more than rounding the scaled entries can add.
+"""
 
-    def list_remaining(varied: bool) -> list[str]:
-        several = make_synthetic_records(
-            records, summed.dtype, _of_both_signs, VECTORISED, varied=varied
+
+@dataclass(frozen=True, eq=False)
+class PerRecord:
+    """A module, its loss of one record, and what is trained of it; ``layers`` are those without
+    stored gradients.
+
+    ``exact``: everything is float64. ``wide``: sums are, whatever the precision of the gradients.
+
+    **Guarantee:** every record's gradient is a function of the parameters and of that record alone,
+    is scaled to norm at most ``clip`` by its own computed norm (summed in float64), and counts as 0
+    where it is not finite, without a clip too: if it ended the run instead, one record could be
+    recognised by that. Chunks of at most ``CHUNK`` records are added in at least single precision,
+    term by term no longer than the clip (see ``FLOAT_SLACK``).
+    """
+
+    module: torch.nn.Module
+    loss: Loss
+    parameters: Parameters
+    layers: tuple[Layer, ...]
+    clip: float | None
+    exact: bool
+    wide: bool = False
+    drawing: DrawnRecords | None = None  #: what records draw; then the last part of each is its key
+    weights: Weights = (
+        None  #: of classes, which multiply clipped gradients; a record's second part is its class
+    )
+    repeated: RecordedComputation | None = None  #: of chunks of one form, one after the other
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.parameters.precision(exact=self.exact)
+
+    @cached_property
+    def slots(self) -> dict[str, str]:
+        """Every place of the module that holds a tensor, once, and the name that the tensor goes
+        by.
+
+        A part that a module holds under two names is one place: torch would put a tensor back there
+        that it had put in.
+        """
+        parts = [
+            (f"{prefix}.{own}" if prefix else own, tensor)
+            for prefix, part in self.module.named_modules()
+            for own, tensor in (*part._parameters.items(), *part._buffers.items())
+            if tensor is not None
+        ]
+        names = {id(tensor): name for name, tensor in reversed(parts)}
+        return {place: names[id(tensor)] for place, tensor in parts}
+
+    def call(self, named: State, args: object, given: dict[str, Any]) -> Any:
+        """What the module answers with these tensors; it is as before afterwards."""
+        every = {place: named[name] for place, name in self.slots.items()}
+        with unchecked_distributions():
+            return functional_call(self.module, every, args, given, tie_weights=False)
+
+    def value(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
+        """One record's loss, the mean over its copies; ``named``: all tensors of the module."""
+        if self.drawing is None:
+            return self._of_copy(named, record)
+        return self.drawing.mean(record, lambda each: self._of_copy(named, each))
+
+    def take_record(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One record as the module and the loss take it; of several copies the first."""
+        return record if self.drawing is None else self.drawing.first_form(record)
+
+    def _of_copy(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
+        first, *rest = record
+        output = self.call(named, *arguments(first))
+        return record_loss(self.loss, without_batch(output), tuple(rest))
+
+    def chunk_sum(
+        self,
+        theta: torch.Tensor,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Sum of the clipped gradients of the records (m, ...) that are ``real`` (all of them:
+        None), (size,) float64.
+
+        With ``real`` it can be vectorised over ``theta``.
+        """
+        sums = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
+        return torch.cat([sums[name].to(torch.float64) for name in self.parameters.names])
+
+    def sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> State:
+        """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many
+        records only."""
+        gradients, squares = self._measure_gradients(trained, constants, records)
+        scales = self.scales
+        # what is not clipped is added as it is, so that sums of so many must be numbers of that
+        # precision
+        most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
+        counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
+        bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
+        scale = torch.clamp(bound / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        scale = self.weight_scale(scale, records)
+        scale = torch.where(counted & (scale >= TINY), scale, 0.0)
+        first = len(counted) if used is None else used
+        kept = first if real is None and bool(counted[:first].all()) else counted[:first]
+        sums = {name: gradients[name].total(scale, kept, wide=self.wide) for name in scales}
+        return {
+            name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
+            for name, factor in scales.items()
+        }
+
+    def weight_scale(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
+        """What clips scale records by, (m,) float64, times the weight of each record's class, at
+        most 1."""
+        if self.weights is None:
+            return scale
+        return (
+            scale
+            * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[
+                records[1].long()
+            ]
         )
-        several, names = (
-            tree_map(lambda a: a.to(theta.device), several),
-            list(summed.parameters.names),
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The run's parameters are w / scale: their gradient is scale times that by w, and its norm
+        is what is clipped."""
+        return dict(zip(self.parameters.names, self.parameters.scales, strict=True))
+
+    def contributions(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> dict[str, Contribution]:
+        """Per-record gradients of the records (m, ...), by the module's own parameters."""
+        return self._measure_gradients(trained, constants, records)[0]
+
+    def _measure_gradients(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> Measured:
+        """Per-record gradients, and their squared norms in the run's own units, (m,) float64."""
+        compute = (
+            self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
         )
-        for which in range(POINTS):
-            if names:
-                at = {
-                    name: tensor.detach()
-                    for name, tensor in summed.parameters.tensors(
-                        draw_parameters(theta, which), summed.dtype
-                    ).items()
+        tracked = WriteGuard(constants | trained)
+        found = compute(trained, constants, cast_records(records, self.dtype))
+        tracked.check()
+        return found
+
+    def _gradients(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
+        slopes, each, inputs = self._slopes(trained, constants, records)
+        gradients: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
+        for layer in self.layers:
+            pair = (cast_like(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
+            if self.drawing is None:
+                gradients |= layer.contributions(*pair)
+            else:
+                of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
+                gradients |= {
+                    name: each.merge_copies(self.drawing.copies) for name, each in of_copies.items()
                 }
-                first, *rest = (
-                    _alone(summed, at, constants, tree_map(lambda a, i=i: a[i], several))
-                    for i in range(VECTORISED)
-                )
-                names = [
-                    name
-                    for name in names
-                    if all(torch.equal(first[name], other[name]) for other in rest)
-                ]
-        return names
+        squares = [gradients[name].squares() * factor**2 for name, factor in self.scales.items()]
+        return gradients, torch.stack(squares).sum(0)
 
+    def _slopes(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> tuple[State, State, State]:
+        """Derivatives by what layers answer, by all other parameters, and what layers were given:
+        of every record."""
+        tapped = {name for layer in self.layers for name in layer.names}
+        count, device = tree_leaves(records)[0].shape[0], next(iter(trained.values())).device
+        rest = {
+            name: tensor.expand(count, *tensor.shape)
+            for name, tensor in trained.items()
+            if name not in tapped
+        }
+        axes = (count,) if self.drawing is None else (count, self.drawing.copies)
+        zeros = {
+            layer.names[0]: torch.zeros(*axes, *layer.output_shape, dtype=self.dtype, device=device)
+            for layer in self.layers
+        }
+        held = {name: tensor for name, tensor in trained.items() if name in tapped}
+
+        def one(zeros: State, rest: State, record: tuple[Any, ...]) -> tuple[torch.Tensor, State]:
+            with LayerTap(held, self.layers, zeros) as tap:
+                first, *others = record
+                output = self.call(constants | held | rest, *arguments(first))
+            return record_loss(self.loss, without_batch(output), tuple(others)), tap.inputs
+
+        whole = one if self.drawing is None else self.drawing.average_copies(one)
+
+        def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:
+            losses, inputs = vmap(whole)(zeros, rest, records)
+            return losses.sum(), inputs
+
+        with NoOwnRules(), pretend_compiling():
+            (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
+        return slopes, each, inputs
+
+
+def among(good: torch.Tensor, real: torch.Tensor | None, used: int | None) -> torch.Tensor:
+    """Which records count, (m,): good ones that are ``real``, among the first ``used``."""
+    good = good if real is None else real & good
+    return good if used is None else good & (torch.arange(len(good), device=good.device) < used)
+
+
+def arguments(first: Any) -> tuple[Any, Any]:
+    """Positional and named arguments of the module for one record, with a batch axis of length 1."""
+    if isinstance(first, dict):
+        return (), {name: tensor.unsqueeze(0) for name, tensor in first.items()}
+    return tuple(
+        tensor.unsqueeze(0) for tensor in (first if isinstance(first, tuple) else (first,))
+    ), {}
+
+
+def cast_records(records: object, dtype: torch.dtype) -> Any:
+    """Records whose floating-point tensors are as precise as the parameters."""
+    return tree_map(lambda a: cast_like(a, dtype), records)
+
+
+def cast_like(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floating-point numbers in that precision; all others as they are."""
+    return values.to(dtype) if values.is_floating_point() else values
+
+
+@contextmanager
+def pretend_compiling() -> Iterator[None]:
+    """``torch.compiler.is_compiling()`` says yes: like a trace, vectorised code takes the same way
+    for all records, and libraries that ask leave shortcuts out that depend on numbers, such as the
+    one for a mask that hides nothing."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
     try:
-        return list_remaining(theta.device.type == "cpu")  # elsewhere a bad index ends the process
-    except (RuntimeError, IndexError):  # some integer must be 0
-        return list_remaining(False)
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+class full_precision:
+    """Matrix products as exact as their type says, no automatic casts, kernels that repeat;
+    whatever is set outside.
+
+    **Guarantee:** sums of single precision are single precision: TF32 and bfloat16 have 10 and 7
+    bits, more error than ``FLOAT_SLACK`` holds. What a kernel adds in which order is the same every
+    time.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._within = torch.autocast(device.type, enabled=False), sdpa_kernel(SDPBackend.MATH)
+
+    def __enter__(self) -> None:
+        cudnn = torch.backends.cudnn
+        self._before = (
+            torch.get_float32_matmul_precision(),
+            cudnn.allow_tf32,
+            cudnn.deterministic,
+            cudnn.benchmark,
+        )
+        torch.set_float32_matmul_precision("highest")
+        cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = False, True, False
+        self._stack = ExitStack()
+        for each in self._within:
+            self._stack.enter_context(each)
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+        cudnn = torch.backends.cudnn
+        torch.set_float32_matmul_precision(self._before[0])
+        _, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = self._before
+
+
+def to_theta(point: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Parameters as the loop holds them, on the module's device."""
+    return torch.from_numpy(np.array(point)).to(device)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRecords(PerRecord):
+    """``PerRecord`` on a grid.
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the
+    clip, each a function of that record and of the parameters alone; gradients that are not finite,
+    or beyond the clip, count as 0.
+    """
+
+    grid: RecordGrid = RecordGrid(0, 0)
+
+    def sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> State:
+        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
+        assert self.clip is not None
+        gradients = self.contributions(trained, constants, records)
+        flat = torch.cat(
+            [
+                gradients[name].each() * factor
+                for name, factor in zip(self.parameters.names, self.parameters.scales, strict=True)
+            ],
+            dim=1,
+        )
+        squares = flat.square().sum(1)
+        counted = among(torch.isfinite(squares), real, used)
+        factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        factor = self.weight_scale(factor, records)
+        whole = (
+            torch.where(counted[:, None], flat * factor[:, None], 0.0)
+            .mul(2.0**self.grid.places)
+            .trunc()
+        )
+        within = (whole.square().sum(1) < SUMMABLE) & (
+            whole.long().square().sum(1) <= self.grid.most_squared
+        )
+        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))

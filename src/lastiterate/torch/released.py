@@ -28,8 +28,6 @@ from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_integer, check_kept
-from lastiterate.torch.gradient_sums import ExactRecords, cast_records
-from lastiterate.torch.module_checks import Effect, check_fits, check_like, digest, effect_of
 from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import (
     COMPILED,
@@ -48,7 +46,7 @@ from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.processes import check_public
 from lastiterate.torch.processes import join_processes as join_processes
 from lastiterate.torch.randomness import drops
-from lastiterate.torch.record_gradients import Coarsest
+from lastiterate.torch.record_gradients import ExactRecords, cast_records
 from lastiterate.torch.records import (
     inputs_of,
     join_answers,
@@ -58,6 +56,8 @@ from lastiterate.torch.records import (
     stack_dataset,
     to_arrays,
 )
+from lastiterate.torch.trial_training import Effect, check_fits, check_like, digest, effect_of
+from lastiterate.torch.vectorisation_checks import Coarsest
 
 
 def exactly(prepared: PreparedModule, key: Key) -> tuple[PreparedModule, Draws]:

@@ -11,7 +11,14 @@ import torch.nn.functional as functional
 from torch.nn.utils.rnn import PackedSequence
 
 from lastiterate.errors import InputError
-from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_hooks, check_whole
+from lastiterate.torch.module_requirements import (
+    FUSED,
+    MIXING,
+    RANDOM,
+    SPREAD,
+    check_hooks,
+    check_whole,
+)
 
 # Recurrent layers of ordinary operations, one time step after the other: ``torch.func.vmap`` takes
 # them.

@@ -8,7 +8,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import Gdp
-from lastiterate.run.public_blocks import PublicBlocks
+from lastiterate.run.plugin_batching import PublicBlocks
 from lastiterate.theorems import Assumption, Satisfied, Theorem, Violated
 from lastiterate.theorems.assumptions import known_noise, known_sensitivity, noisy_steps
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.linear_gradients import (
     SLICE,
     Linear,

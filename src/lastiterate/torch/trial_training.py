@@ -24,13 +24,12 @@ from lastiterate.run.step_sizes import GaussianStart
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import positive_integer
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.gradient_sums import PerRecord, full_precision, to_theta
 from lastiterate.torch.layers import NoOwnRules, all_tensors
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer, name_of
-from lastiterate.torch.modules import check_parts, resolve_layers
+from lastiterate.torch.module_requirements import check_parts, resolve_layers
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import Augment, DrawnRecords, drops
-from lastiterate.torch.record_gradients import make_synthetic_records, normal
+from lastiterate.torch.record_gradients import PerRecord, full_precision, to_theta
 from lastiterate.torch.records import (
     blank,
     check_items,
@@ -39,6 +38,7 @@ from lastiterate.torch.records import (
     records_in,
     whole,
 )
+from lastiterate.torch.vectorisation_checks import make_synthetic_records, normal
 
 # Refusals of modules, losses and augmentations before anything is paid.
 

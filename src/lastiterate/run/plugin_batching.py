@@ -43,7 +43,7 @@ class PublicBlocks(Batches):
     --------
     >>> from dataclasses import dataclass
     >>> import numpy as np
-    >>> from lastiterate.run.public_blocks import PublicBlocks
+    >>> from lastiterate.run.plugin_batching import PublicBlocks
     >>> @dataclass(frozen=True)
     ... class Strided(PublicBlocks):
     ...     word = "strided"
@@ -159,7 +159,7 @@ def _accept(name: str, value: object, package: str) -> type[PublicBlocks]:
         raise InputError(
             "entry point",
             "must name a frozen dataclass that derives from "
-            "lastiterate.run.public_blocks.PublicBlocks alone",
+            "lastiterate.run.plugin_batching.PublicBlocks alone",
             getattr(value, "__name__", None),
         )
     kind = cast("type[PublicBlocks]", value)

@@ -1,4 +1,4 @@
-"""``load`` and ``verify``: a model folder read back, and its certificate derived again."""
+"""A model folder read back (``load``), and its certificate derived again (``verify``)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lastiterate.release.signatures import sign_folder, signature_problems
 from lastiterate.run import serialization
 
 if TYPE_CHECKING:
-    from lastiterate.accounting.document import CheckResult
+    from lastiterate.accounting.certificate_json import CheckResult
 
 MLMODEL = "MLmodel"
 """The file of an MLflow model that describes it."""
 CARRIERS = {
     ".onnx": ("lastiterate.release.onnx_model", "verify_onnx"),
-    ".safetensors": ("lastiterate.release.loading", "verify_safetensors"),
+    ".safetensors": ("lastiterate.release.verification", "verify_safetensors"),
     ".skops": ("lastiterate.estimators.released_estimators", "verify_skops"),
     ".joblib": ("lastiterate.estimators.released_estimators", "verify_joblib"),
 }
@@ -241,13 +241,13 @@ def _check_model(
 
 def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:
     """Refuse files that do not fit the schemas; a certificate of another format has none."""
-    from lastiterate.accounting import document
+    from lastiterate.accounting import certificate_json
     from lastiterate.accounting.certificate_subject import FORMAT
 
     if certificate.get("format") == FORMAT:
-        document.check_schema(certificate, "certificate")
+        certificate_json.check_schema(certificate, "certificate")
     if model is not None:
-        document.check_schema(model, "model")
+        certificate_json.check_schema(model, "model")
 
 
 def _unreadable(kind: ModelKind, stored: folders.StoredModel) -> tuple[str, ...]:

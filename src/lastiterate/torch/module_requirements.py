@@ -15,12 +15,13 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError, first_line
-from lastiterate.torch.gradient_sums import PerRecord, WriteGuard, arguments, write_error
 from lastiterate.torch.layers import Layer, UseCounter
 from lastiterate.torch.loss_checks import check_gradient, check_loss, check_moved, suggest_remedy
 from lastiterate.torch.parameters import State
 from lastiterate.torch.randomness import KeyedDropout, drops
-from lastiterate.torch.record_gradients import (
+from lastiterate.torch.record_gradients import PerRecord, WriteGuard, arguments, write_error
+from lastiterate.torch.records import tensors_in
+from lastiterate.torch.vectorisation_checks import (
     LOUD,
     Coarsest,
     check_alone,
@@ -28,7 +29,6 @@ from lastiterate.torch.record_gradients import (
     make_synthetic_records,
     normal,
 )
-from lastiterate.torch.records import tensors_in
 
 # What a module must be: one that treats every record alone, draws nothing at random and changes
 # nothing of itself.

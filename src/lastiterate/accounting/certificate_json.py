@@ -14,10 +14,10 @@ from typing import Any
 from lastiterate.accounting.certificate_subject import FORMAT, finite
 from lastiterate.accounting.guarantee import ROUNDING, Guarantee, rows
 from lastiterate.accounting.tradeoff_summary import summarise_guarantee
+from lastiterate.certificate_statement import check_statement, content_hash
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Theorem
-from lastiterate.written_certificate import check_statement, content_hash
 
 # A certificate as JSON, and its citations as BibTeX.
 

@@ -1,4 +1,4 @@
-"""A certificate as it is written: the entry of its subject, its hash, and the releaser's statement.
+"""A certificate as it is stored: the entry of its subject, its hash, and the releaser's statement.
 
 Nothing is derived here: who reads a model folder to predict needs no accounting.
 """

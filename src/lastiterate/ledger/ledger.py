@@ -1,4 +1,7 @@
-"""The ledger: reserve before a record is read, refuse excess, and keep every release."""
+"""The ledger: a release is reserved before a record is read, and kept.
+
+Whether it fits into its budget is decided in ``budget.py``.
+"""
 
 from __future__ import annotations
 
