@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves import dominating_pair
+from lastiterate.curves import dominating_pair, ratio_law, subsampled
 from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_ratio
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
@@ -84,6 +84,73 @@ def test_single_steps_against_60_digits():
                 )
                 found = curve.delta(epsilon)
                 assert exact <= found and (exact < 1e-30 or found <= 40 * exact + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.7, 2.0, 4.0])
+def test_rare_draws_of_little_noise_against_60_digits(epsilon):
+    """Losses of 10^5 standard deviations: a step is seldom drawn, and then told at once."""
+    q, z = 2.659e-5, 0.5222
+    with mp.workdps(60):
+        scaled = mp.log1p(mp.expm1(mp.mpf(epsilon)) / q)
+        exact = q * (
+            mp.ncdf(0.5 / z - z * scaled) - mp.exp(scaled) * mp.ncdf(-0.5 / z - z * scaled)
+        )
+        assert exact <= Pld(q, (z,), (1,)).delta(epsilon) <= 1.01 * exact
+
+
+def heavy_tailed(size=4000):
+    """Masses of losses .01 k that are mostly 0 and fall like a normal tail."""
+    masses = 1e-9 * np.exp(-((np.arange(size) * 0.01) ** 2) / 8)
+    masses[0] = 1 - masses[1:].sum()
+    return masses
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_a_window_leaves_out_no_more_than_it_says(copies):
+    masses = heavy_tailed()
+    exact = np.ones(1)
+    for _ in range(copies):
+        exact = np.convolve(exact, masses)
+    low, high = ratio_law._window([(0, masses, copies)], 0.01)
+    assert exact[high + 1 :].sum() <= ratio_law.CUT and low == 0
+    assert high < 0.5 * copies * (masses.size - 1), "rates far below the standard deviation's"
+    assert exact[int(0.5 * high) :].sum() > ratio_law.CUT
+
+
+@pytest.mark.parametrize("copies", [1, 2, 6])
+def test_transforms_lose_no_more_than_is_counted(copies):
+    """In a sum of any of the masses, against sums of positive products in long doubles."""
+    masses = heavy_tailed(1000).astype(np.longdouble)
+    exact = np.ones(1, dtype=np.longdouble)
+    for _ in range(copies):
+        exact = np.convolve(exact, masses)
+    found, low, lost = ratio_law._convolve([(0, masses.astype(float), copies)], 0.01)
+    wrong = found - exact[low : low + found.size]
+    assert 0 < max(-wrong[wrong < 0].sum(), wrong[wrong > 0].sum()) <= lost < 1e-11
+    flat = np.ones(2**15 + 1, dtype=complex)  # coefficients of certainty: the worst for a sum
+    wrong = 8 * 16 * ratio_law.UNIT
+    forward = 2 * wrong * (1 + 1 / np.arange(1, flat.size)).sum() / flat.size
+    assert ratio_law._bound_rounding([flat], [1], flat, 2**16) >= 2**8 * wrong + forward
+
+
+@pytest.mark.parametrize("steps", [3, 30])
+def test_one_transform_of_the_library_loses_no_more_than_is_counted(steps):
+    grid, rate, z = 0.01, 0.05, 1.0
+    pld = subsampled.losses(((z, steps),), rate, 0.0, grid)
+    size = subsampled.transform_size(((z, steps),), rate, 0.0, grid)
+    one = subsampled._single(z, rate, grid)._pmf_remove.to_dense_pmf()
+    whole, exact = pld._pmf_remove.to_dense_pmf(), np.ones(1, dtype=np.longdouble)
+    assert size == max(whole.size, one.size, pld._pmf_add.size)
+    for _ in range(steps):
+        exact = np.convolve(exact, one._probs.astype(np.longdouble))
+    first = whole._lower_loss - steps * one._lower_loss
+    wrong = whole._probs - exact[first : first + whole.size]
+    counted = subsampled.allowance(((z, steps),), rate, grid, size)
+    assert np.abs(wrong).sum() <= counted < 1e-11 < subsampled.allowance(((z, steps),), rate, grid)
+    none = subsampled.allowance(((z, steps),), rate, grid, 0)
+    assert counted - none > 100 * ratio_law.UNIT * math.sqrt(size)
+    assert subsampled.transform_size(((z, steps),), rate, 0.5, grid) is None
+    assert subsampled.transform_size(((z, 2**17),), rate, 0.0, grid) is None
 
 
 def test_moments_bound_the_exact_product():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -279,6 +280,8 @@ def coarsen(law: Ratio) -> Ratio:
 # Wang 2022, Theorem 10), and the likelihood ratio of a product is the product of the factors'
 # ratios: their losses add up on the grid, under Q and under P.
 
+LOWEST, HIGHEST = -40, 13
+"""Half powers of two, over the standard deviation, between which ``_window`` looks for a rate."""
 CUT = 1e-18
 """Bound on the mass outside of the window of a product, which is lost."""
 LARGEST = 2**21
@@ -286,6 +289,9 @@ LARGEST = 2**21
 UNIT = 2.0**-53
 RATES = np.geomspace(0.005, 50.0, 64)
 """Exponents of ``chernoff``'s bounds, over the standard deviation of the loss."""
+DECADE = 16
+"""Further exponents per decade below them, down to one over the largest loss: where one step in
+thousands holds a record and noise is small, losses reach 10^5 standard deviations."""
 RETRY = 4
 """Rates that are left out before the next one is tried, where a tilted product has too many nodes."""
 TRIMMED = 1e-18
@@ -394,7 +400,17 @@ def chernoff(parts: Parts) -> Chernoff:
     to 1e-13.
     """
     variance = sum(count * law.spread**2 for law, count in parts)
-    rates = RATES / math.sqrt(max(variance, 1e-300))
+    rates: Array = RATES / math.sqrt(max(variance, 1e-300))
+    largest = max(
+        float(np.abs(law.logs[masses > 0]).max(initial=0.0))
+        for law, _ in parts
+        for masses in (law.p, law.q)
+    )
+    first = float(rates[0])
+    if first * largest > 1:
+        more = math.ceil(DECADE * math.log10(first * largest))
+        lower: Array = np.geomspace(1 / largest, first, more, endpoint=False)
+        rates = np.concatenate([lower, rates])
     orders: list[Array] = []
     for sign in (1, -1):
         logs = rates * np.log(rates) - (1 + rates) * np.log1p(rates) + 1e-13 * (1 + rates)
@@ -527,7 +543,9 @@ def _bound_rounding(
     A coefficient of a transform of masses that sum to 1 is off by at most r = 8 u log2(size); a
     power multiplies that by its exponent and the modulus to the power before. A delta weighs masses
     by a function of total variation 2 on the circle, whose k-th coefficient is at most 1/k. The
-    inverse transform adds r times the mean modulus to each mass.
+    inverse transform adds an error whose Euclidean norm is at most r times that of the masses
+    (Higham 2002, Theorem 24.2); a sum of ``size`` of its entries, with weights up to 1, is at most
+    r times the Euclidean norm of all coefficients.
     """
     one = 8 * UNIT * math.log2(size)
     sizes = [np.abs(transform) + one for transform in transforms]
@@ -540,7 +558,9 @@ def _bound_rounding(
         for modulus, count in zip(sizes, counts, strict=True)
     )
     weights = 1 / np.maximum(np.arange(total.size), 1.0)
-    return 2 * float((weights * wrong).sum()) + 2 * one * float(np.abs(total).sum())
+    return 2 * float((weights * wrong).sum()) + one * math.sqrt(
+        2 * float((np.abs(total) ** 2).sum())
+    )
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
@@ -554,6 +574,18 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     return power
 
 
+def _least(bound: Callable[[int], float]) -> float:
+    """The least value between ``LOWEST`` and ``HIGHEST`` of a function that falls and then rises.
+
+    (log M(rate) + c) / rate is one, c > 0: log M is convex and 0 at 0.
+    """
+    at, value = 0, bound(0)
+    for way in (1, -1):
+        while LOWEST <= at + way <= HIGHEST and (further := bound(at + way)) <= value:
+            at, value = at + way, further
+    return value
+
+
 def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
     """Indices between which the sum of losses lies but for a mass of ``CUT`` at either end
     (Chernoff)."""
@@ -564,19 +596,17 @@ def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
         count * float((masses * x * x).sum())
         for (_, masses, count), x in zip(parts, values, strict=True)
     )
-    for step in 2.0 ** np.arange(-3, 7, 0.5):
-        for sign in (1, -1):
-            rate = sign * step / math.sqrt(variance + h * h)
-            bound = -math.log(CUT)
-            for (_, masses, count), x in zip(parts, values, strict=True):
-                exponents = rate * x
-                top = float(max(exponents[0], exponents[-1]))  # of losses that rise
-                moment = max(
-                    float((masses * np.exp(exponents - top)).sum()), 1e-300
-                )  # above what underflows
-                bound += count * (top + math.log(moment))
-            if sign > 0:
-                high = min(high, math.ceil(bound / rate / h) + 1)
-            else:
-                low = max(low, math.floor(bound / rate / h) - 1)
+    scale = math.sqrt(variance + h * h)
+
+    def bound(half: int, sign: int) -> float:
+        rate, total = sign * 2.0 ** (half / 2) / scale, -math.log(CUT)
+        for (_, masses, count), x in zip(parts, values, strict=True):
+            exponents = rate * x
+            top = float(max(exponents[0], exponents[-1]))  # of losses that rise
+            moment = float((masses * np.exp(exponents - top)).sum())
+            total += count * (top + math.log(max(moment, 1e-300)))  # above what underflows
+        return total / rate
+
+    high = min(high, math.ceil(_least(lambda half: bound(half, 1)) / h) + 1)
+    low = max(low, math.floor(-_least(lambda half: -bound(half, -1)) / h) - 1)
     return low, max(high, low + 1)
