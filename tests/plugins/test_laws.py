@@ -19,7 +19,7 @@ from tiers import size, unless
 KNOWN = TABLE["composition-gdp"]
 UPPER = [name for name, theorem in TABLE.items() if theorem.kind == "upper"]
 SLOW = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "variance-reduction"}
-RUNS = size(3, 30, "LAW_RUNS")
+RUNS = size(2, 30, "LAW_RUNS")
 
 
 @pytest.mark.parametrize("name", TABLE)
