@@ -450,9 +450,9 @@ def test_maps_are_candidates_of_their_own_though_their_runs_are_equal(tmp_path: 
         search_maps(["plain", "curves"], random_state=seed)
         .fit(columns, labels)
         .best_params_["features"]
-        for seed in range(5)
+        for seed in range(3)
     )
-    assert wins["curves"] >= 3, "a line cannot know these labels"
+    assert wins["curves"] >= 2, "a line cannot know these labels"
     assert search.fitted_ is search.best_estimator_.fitted_ and not hasattr(
         clone(search), "fitted_"
     )
