@@ -71,6 +71,7 @@ def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Pat
     assert cause + "--unit person, where --rows-per-unit 3 uses all rows of each;" in said
     other = str(shutil.copy(ledger, tmp_path / "other.db"))
     one_row = [*more[:-1], other, "--unit", "person", "--out", str(tmp_path / "one")]
+    one_row += ["--algorithm", "noisy-gd"]
     assert runner.invoke(app, ["train", str(data), *one_row]).exit_code == 0, "--unit is enough"
     offered = said.partition("; or --epsilon ")[2].split()[0]
     copy = shutil.copy(ledger, tmp_path / "copy.db")

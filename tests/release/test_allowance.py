@@ -103,7 +103,7 @@ def test_every_refusal_in_python_names_a_number_that_fits(tmp_path: Path) -> Non
     )
     with pytest.raises(li.InputError, match=f"one fit without a search costs less: {fits} by"):
         search.fit(x, y)
-    free = DPLogisticRegression(**asked).fit(x, y).fitted_
+    free = DPLogisticRegression(algorithm="noisy-gd", **asked).fit(x, y).fitted_
     with pytest.raises(li.InputError, match=fits + "; nothing") as refused:
         free.private_score(x, y, epsilon=1.0, ledger=ledger)
     assert ledger.total().releases == ()
@@ -156,7 +156,7 @@ def test_estimators_with_a_run_are_told_of_full_batches(tmp_path: Path) -> None:
     y = (x[:, 0] > 0).astype(int)
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(1.0, 1e-5))
     run = li.Run(
-        n=400, steps=1000, step_size=0.3, batching=li.RandomAllocation(20), loss=li.Logistic()
+        n=400, steps=200, step_size=0.3, batching=li.RandomAllocation(20), loss=li.Logistic()
     )
     more: dict[str, Any] = {"classes": [0, 1], "ledger": ledger, "delta": 1e-5}
     said = (
