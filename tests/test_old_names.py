@@ -25,6 +25,11 @@ def test_a_renamed_name_warns_and_is_the_new_one(old):
     assert old not in dir(li) and old not in li.__all__
 
 
+def test_a_renamed_function_of_posterior_samples_warns():
+    with pytest.warns(DeprecationWarning, match="clipped_sgld_run is called make_clipped_sgld_run"):
+        assert li.bayes.clipped_sgld_run is li.bayes.make_clipped_sgld_run
+
+
 def test_old_arguments_and_attributes_of_a_run():
     usual = {"n": 9, "steps": 1, "step_size": 0.5, "loss": li.Logistic()}
     with pytest.warns(DeprecationWarning, match="called preprocessing"):

@@ -56,14 +56,14 @@ class InputError(ValueError):
         return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[object, ...]]:
-        return _unpickled, (
+        return _unpickle, (
             type(self),
             self.argument,
             self.rule,
         )  # errors of worker processes are pickled
 
 
-def _unpickled(kind: type[InputError], argument: str, rule: str) -> InputError:
+def _unpickle(kind: type[InputError], argument: str, rule: str) -> InputError:
     return kind(argument, rule.removesuffix("."))
 
 

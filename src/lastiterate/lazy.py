@@ -64,7 +64,7 @@ def accept_old_names(called: str, **renamed: str) -> Callable[[Function], Functi
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def accepting(*args: Any, **named: Any) -> Any:
+        def accept(*args: Any, **named: Any) -> Any:
             for old in [name for name in named if name in renamed]:
                 if named.get(renamed[old]):
                     break  # both were given: the function refuses the old one
@@ -72,7 +72,7 @@ def accept_old_names(called: str, **renamed: str) -> Callable[[Function], Functi
                 named[renamed[old]] = named.pop(old)
             return function(*args, **named)
 
-        return cast("Function", accepting)
+        return cast("Function", accept)
 
     return decorate
 

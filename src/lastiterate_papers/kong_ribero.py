@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import lastiterate as li
-from lastiterate.analysis import clipped_step_lipschitz
+from lastiterate.analysis import bound_clipped_step
 from lastiterate.curves import Gdp
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At
@@ -202,7 +202,7 @@ def constants(work: Work) -> Result:
             math.sqrt(1 + excess(free, weak, curvature)),
             max(1 + free * weak, abs(free * curvature - 1)),
             math.sqrt(2 * (1 + excess(cut, weak, curvature))),
-            float(clipped_step_lipschitz(np.array(cut), -weak, curvature)),
+            float(bound_clipped_step(np.array(cut), -weak, curvature)),
         )
         for line, value in zip(lines.values(), values, strict=True):
             line.append(value)

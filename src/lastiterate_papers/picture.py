@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.report import STYLES, drawn_as, dressed
+from lastiterate.report import STYLES, dress_axes, style_line
 from lastiterate_papers.item import Panel, Trace
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
             [x + shift for x in trace.x],
             trace.y,
             label=trace.label,
-            **drawn_as(trace.style, **look),
+            **style_line(trace.style, **look),
         )
-    dressed(axes, panel.x_name, panel.y_name, panel.title)
+    dress_axes(axes, panel.x_name, panel.y_name, panel.title)
     _scaled(axes.xaxis, (x for trace in panel.traces for x in trace.x), panel.log_x)
     _scaled(axes.yaxis, (y for trace in panel.traces for y in trace.y), panel.log_y)
     if panel.names:

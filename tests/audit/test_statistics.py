@@ -10,9 +10,9 @@ from scipy.special import expit, ndtr
 from lastiterate.audit.statistics import (
     CombinedBounds,
     Counts,
-    ceiling,
     epsilon_at,
     epsilon_lower,
+    find_ceiling,
     gaussian_epsilon,
     mu_at,
     mu_lower,
@@ -111,10 +111,10 @@ def test_many_thresholds_share_one_budget():
 
 @pytest.mark.parametrize("trials,epsilon", [(100, 3.28), (500, 4.91), (1000, 5.60), (2000, 6.29)])
 def test_caps_are_the_known_ones(trials, epsilon):
-    assert ceiling(trials, 0.05, 1e-5) == pytest.approx(epsilon, abs=0.005)
+    assert find_ceiling(trials, 0.05, 1e-5) == pytest.approx(epsilon, abs=0.005)
     perfect = Counts(0, trials, 0, trials)
-    assert ceiling(trials, 0.05, 1e-5) == CombinedBounds((perfect,), 0.05).epsilon(1e-5)
-    assert ceiling(trials, 0.05, 1e-5, thresholds=3) < ceiling(trials, 0.05, 1e-5)
+    assert find_ceiling(trials, 0.05, 1e-5) == CombinedBounds((perfect,), 0.05).epsilon(1e-5)
+    assert find_ceiling(trials, 0.05, 1e-5, thresholds=3) < find_ceiling(trials, 0.05, 1e-5)
 
 
 def test_a_curve_is_refuted_exactly_where_the_rates_leave_its_region():

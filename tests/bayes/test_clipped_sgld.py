@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bayes import clipped_sgld_run
+from lastiterate.bayes import make_clipped_sgld_run
 from lastiterate.errors import InputError
 
 GIVEN = dict(n=1000, steps=500, step_size=2e-5, clip=0.3, temperature=0.7, prior_precision=2.5)
 
 
 def test_one_step_is_equation_66():
-    run = clipped_sgld_run(**GIVEN, batching=li.Cyclic(8), loss=li.Logistic(row_norm=2.0))
+    run = make_clipped_sgld_run(**GIVEN, batching=li.Cyclic(8), loss=li.Logistic(row_norm=2.0))
     rng = np.random.default_rng(0)
     theta, gradients, xi = rng.normal(size=3), rng.normal(size=(8, 3)), rng.normal(size=3)
     clipped = gradients * np.minimum(1, 0.3 / np.linalg.norm(gradients, axis=1, keepdims=True))
@@ -31,7 +31,7 @@ def test_one_step_is_equation_66():
 
 
 def test_the_table_certifies_it():
-    run = clipped_sgld_run(**GIVEN)
+    run = make_clipped_sgld_run(**GIVEN)
     found = li.account(run)
     # 500 steps of a cycle of 1000: the record is seen at most once, mu = clip / noise on the sum
     assert found.epsilon(1e-5) == pytest.approx(
@@ -40,10 +40,10 @@ def test_the_table_certifies_it():
     mu = 0.3 * run.first_step / math.sqrt(2e-5 * 0.7)
     single = [v.result.curve.mu for v in found.certifying if v.theorem.name == "composition-gdp"]
     assert single[0] == pytest.approx(mu, rel=0.02) and single[0] >= mu
-    cold = li.account(clipped_sgld_run(**(GIVEN | {"temperature": 0.07})))
+    cold = li.account(make_clipped_sgld_run(**(GIVEN | {"temperature": 0.07})))
     assert cold.epsilon(1e-5) > found.epsilon(1e-5)
-    smooth = clipped_sgld_run(**(GIVEN | {"steps": 20_000}), loss=li.Logistic())
-    composed = clipped_sgld_run(**(GIVEN | {"steps": 20_000}))
+    smooth = make_clipped_sgld_run(**(GIVEN | {"steps": 20_000}), loss=li.Logistic())
+    composed = make_clipped_sgld_run(**(GIVEN | {"steps": 20_000}))
     assert li.account(smooth).epsilon(1e-5) < li.account(composed).epsilon(1e-5), (
         "convexity buys something"
     )
@@ -67,4 +67,4 @@ def test_an_unclipped_run_is_told_why():
 )
 def test_bad_input(change):
     with pytest.raises(InputError):
-        clipped_sgld_run(**(GIVEN | change))
+        make_clipped_sgld_run(**(GIVEN | change))

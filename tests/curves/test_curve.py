@@ -10,7 +10,7 @@ import pytest
 
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, EpsDelta, Grouped
-from lastiterate.curves.gaussian import Gdp, GdpMixture, ceiling
+from lastiterate.curves.gaussian import Gdp, GdpMixture, bound_epsilon
 from lastiterate.curves.renyi import Rdp, rdp_epsilon, rdp_log_delta
 from lastiterate.errors import InputError
 
@@ -363,10 +363,10 @@ def test_where_searches_begin():
             rho = mu * mu / 2
             expected = rho + 2 * math.sqrt(rho * math.log(1 / delta))
             assert (
-                ceiling(mu, delta) == pytest.approx(expected, rel=1e-4)
-                and ceiling(mu, delta) > expected
+                bound_epsilon(mu, delta) == pytest.approx(expected, rel=1e-4)
+                and bound_epsilon(mu, delta) > expected
             )
-            assert Gdp(mu).delta(ceiling(mu, delta)) <= delta
+            assert Gdp(mu).delta(bound_epsilon(mu, delta)) <= delta
 
 
 def test_single_points():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curves.gaussian import Gdp, GdpMixture, ceiling
+from lastiterate.curves.gaussian import Gdp, GdpMixture, bound_epsilon
 from lastiterate.curves.roots import find_falling_root, first_within, smallest_true
 
 BOUNDS = {"farthest": 60.0, "least": 1e-7}
@@ -132,7 +132,7 @@ def scaled(curve, mu):
 def test_it_finds_what_bisection_finds_in_a_third_of_its_steps(curve, tolerance):
     steps = {"here": 0, "there": 0}
     for mu, delta in CASES:
-        law, high = scaled(curve, mu), ceiling(mu, delta)
+        law, high = scaled(curve, mu), bound_epsilon(mu, delta)
 
         def values(epsilon, who="here", law=law):
             steps[who] += 1

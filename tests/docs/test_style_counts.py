@@ -45,6 +45,8 @@ PACKAGES += (".torch",)
 
 def is_participle(name):
     """Return whether the first word of a function's name is a participle."""
+    if name.startswith("__"):
+        return False
     word = name.strip("_").split("_")[0]
     regular = len(word) > 4 and word.endswith(("ed", "ing"))
     return word in IRREGULAR or (regular and word not in VERBS)
@@ -91,7 +93,7 @@ def prose(page):
 
 def read_words():
     """Return the left column of the table of words."""
-    return re.findall(r"^\| ([a-z -]+?) \| ", read(STYLE), flags=re.M)[1:]
+    return re.findall(r"^\| `([a-z -]+?)` \| ", read(STYLE), flags=re.M)
 
 
 def private_words():

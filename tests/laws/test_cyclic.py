@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis import shifts
-from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_lipschitz
+from lastiterate.analysis.step_map import StepMap, bound_clipped_step, step_lipschitz
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
@@ -159,7 +159,7 @@ def test_proposition_2_1():
     # the constant that the released script of Liang et al. draws for Kong and Ribero: sqrt(2)
     # sqrt(1.5)
     assert shifts.log_square(StepMap(0.0, -1.0, 1.0, True, ()), 0.2) == pytest.approx(math.log(3.0))
-    assert clipped_step_lipschitz(0.2, -1.0, 1.0) < math.sqrt(3.0)
+    assert bound_clipped_step(0.2, -1.0, 1.0) < math.sqrt(3.0)
     assert shifts.log_square(StepMap(2.0, 0.0, 0.0, True, ()), 0.5) == 0.0, "a constant map"
     assert shifts.log_square(StepMap(1.0, 0.0, 0.0, True, ()), 0.5) == 0.0, (
         "a contraction is bounded by 1"

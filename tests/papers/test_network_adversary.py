@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 import lastiterate as li
 from lastiterate.audit import weights_after
 from lastiterate.audit.networks import observe
-from lastiterate.audit.statistics import ceiling
+from lastiterate.audit.statistics import find_ceiling
 from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
 from lastiterate.engine.network import fit_network, prepare_loop
 from lastiterate.errors import InputError
@@ -237,7 +237,7 @@ def test_the_crafted_record_keeps_its_label_and_range(neighbours):
 
 def test_without_noise_the_data_sets_are_separated(neighbours):
     reports = attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[6, 60], failure=0.05)
-    expected = ceiling(12, 0.025, 1e-5)
+    expected = find_ceiling(12, 0.025, 1e-5)
     assert [report.lower for report in reports] == pytest.approx([expected] * 2)
     assert [report.ceiling for report in reports] == pytest.approx([expected] * 2), (
         "the failure probability is split"

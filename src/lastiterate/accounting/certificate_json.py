@@ -117,10 +117,10 @@ def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
 def _rows_to_write(guarantee: Guarantee, delta: float) -> list[dict[str, Any]]:
     """Rows of verdicts; a plug-in's theorem that does not apply leaves none, so that nobody needs
     the plug-in to derive them again."""
-    told = rows(guarantee, delta)
+    listed = rows(guarantee, delta)
     return [
         row
-        for row, verdict in zip(told, guarantee.verdicts, strict=True)
+        for row, verdict in zip(listed, guarantee.verdicts, strict=True)
         if row["applies"] or not verdict.theorem.origin
     ]
 

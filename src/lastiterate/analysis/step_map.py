@@ -18,7 +18,7 @@ from lastiterate.run.validation import Array
 # The map of a clipped step (docs/theorems/shifted-interpolation).
 
 
-def clipped_step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
+def bound_clipped_step(step: Array, lowest: float, highest: float) -> Array:
     """Exact Lipschitz constants of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest,
     highest], d >= 2.
 
@@ -232,7 +232,7 @@ class StepMap:
         shrink = 1 - steps * self.ridge
         short = shrink > 0
         rest = np.where(short, shrink, 1.0)
-        rotated = rest * clipped_step_lipschitz(steps / rest, self.lowest, self.highest)
+        rotated = rest * bound_clipped_step(steps / rest, self.lowest, self.highest)
         # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle
         # inequality instead
         return np.where(short, rotated, -shrink + steps * max(abs(self.lowest), abs(self.highest)))

@@ -20,7 +20,7 @@ from lastiterate.accounting.certificate_subject import (
 )
 from lastiterate.audit.attacks import count
 from lastiterate.audit.score_distributions import ScoreLaws
-from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling, require_statement
+from lastiterate.audit.statistics import EPSILONS, CombinedBounds, find_ceiling, require_statement
 from lastiterate.curves.curve import Curve
 from lastiterate.markup import Markup, table, tag
 
@@ -504,7 +504,9 @@ def conclude(
         lower_gaussian=gaussian,
         taken=taken,
         mu_lower=max(one.mu_lower for one in seen),
-        ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
+        ceiling=max(
+            find_ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen
+        ),
         upper=certificate.epsilon(delta),
         theorem=_source(certificate, delta),
         refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None),

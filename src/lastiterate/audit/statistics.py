@@ -120,7 +120,7 @@ def _margin(curve: Curve, epsilon: float, fpr: float, fnr: float) -> float:
     return needed - curve.delta(epsilon) - 1e-12 if needed > 0 else needed
 
 
-def ceiling(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
+def find_ceiling(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
     """The largest lower bound that any attack can show: ``trials`` models per data set and no error
     at all."""
     bound = rate_upper(0, trials, failure / (2 * thresholds))
@@ -138,7 +138,7 @@ def require_statement(trials: int, failure: float, delta: float, thresholds: int
     """Refuse an audit whose ceiling is zero: no outcome could say anything."""
     check_failure(failure)
     check_interval("delta", delta, 0, 1, "[)", "choose less than 1/n, such as 1e-6")
-    if trials < 1 or ceiling(trials, failure, 0.0, thresholds) <= 0:
+    if trials < 1 or find_ceiling(trials, failure, 0.0, thresholds) <= 0:
         # one error-free data set needs failure / (2 thresholds) < 2^-trials
         least = math.ceil(math.log2(2 * thresholds / failure)) + 1
         raise InputError(
@@ -147,7 +147,7 @@ def require_statement(trials: int, failure: float, delta: float, thresholds: int
             trials,
             f"take at least {least} models per data set",
         )
-    if ceiling(trials, failure, delta, thresholds) <= 0:
+    if find_ceiling(trials, failure, delta, thresholds) <= 0:
         raise InputError(
             "delta",
             "is above what the trials resolve: even an attack without errors would prove nothing",

@@ -19,7 +19,7 @@ from lastiterate.run.step_sizes import Constant, FixedStart, Start
 from lastiterate.run.validation import positive
 
 
-def clipped_sgld_run(
+def make_clipped_sgld_run(
     *,
     n: int,
     steps: int,
@@ -79,8 +79,8 @@ def clipped_sgld_run(
 
     Examples
     --------
-    >>> from lastiterate.bayes import clipped_sgld_run
-    >>> run = clipped_sgld_run(n=100, steps=10, step_size=0.01, clip=1.0)
+    >>> from lastiterate.bayes import make_clipped_sgld_run
+    >>> run = make_clipped_sgld_run(n=100, steps=10, step_size=0.01, clip=1.0)
     >>> run.first_step, run.noise
     (0.5, Langevin(sigma=0.1))
     """

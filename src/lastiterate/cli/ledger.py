@@ -209,10 +209,10 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
 def _describe_charge(release: Release, delta: float) -> str:
     """The epsilon that a line was charged for; of a line that was damaged, that nothing is known."""
     from lastiterate.accounting.certificate_subject import format_rounded_up
-    from lastiterate.ledger.quote import charged_epsilon
+    from lastiterate.ledger.quote import find_charged_epsilon
 
     try:
-        epsilon = charged_epsilon(release, delta)
+        epsilon = find_charged_epsilon(release, delta)
     except (InputError, ValueError, TypeError, KeyError, RecursionError):
         return "its curve cannot be read"
     known = format_rounded_up(epsilon) if math.isfinite(epsilon) else "infinite"

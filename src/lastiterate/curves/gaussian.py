@@ -161,7 +161,7 @@ class Gdp(Curve):
         return Gdp(self.mu * size * UP)
 
 
-def known_steps(multipliers: tuple[float, ...], counts: tuple[int, ...], mu: float) -> Gdp:
+def compose_known_steps(multipliers: tuple[float, ...], counts: tuple[int, ...], mu: float) -> Gdp:
     """Return the curve of ``counts[i]`` steps of noise multiplier ``multipliers[i]`` in known
     batches, and of a ``mu``-Gaussian mechanism."""
     if min(multipliers) == 0:
@@ -174,10 +174,10 @@ def known_steps(multipliers: tuple[float, ...], counts: tuple[int, ...], mu: flo
 def _epsilon(curve: Gdp, delta: float) -> float:
     """Return epsilon, cached: a certificate, its additional statements and their verification ask
     for the same values again."""
-    return first_within(curve.delta, delta, 0.0, ceiling(curve.mu, delta))
+    return first_within(curve.delta, delta, 0.0, bound_epsilon(curve.mu, delta))
 
 
-def ceiling(mu: float, delta: float) -> float:
+def bound_epsilon(mu: float, delta: float) -> float:
     """An epsilon at which mu-GDP surely has at most ``delta`` (zCDP conversion, Bun and Steinke
     2016)."""
     return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + mu * 1e-6 + 1e-300
@@ -239,7 +239,9 @@ class GdpMixture(Curve):
         if not mu.size:
             return 0.0
         # with an infinite atom the finite ones must do with less
-        return first_within(self.delta, delta, 0.0, ceiling(float(mu.max()), (delta - lost) / 2))
+        return first_within(
+            self.delta, delta, 0.0, bound_epsilon(float(mu.max()), (delta - lost) / 2)
+        )
 
     def rdp(self, alpha: float) -> float:
         if alpha <= 1:

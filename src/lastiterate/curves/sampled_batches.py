@@ -23,7 +23,7 @@ from lastiterate.curves.curve import (
     search_epsilon,
 )
 from lastiterate.curves.dominating_pair import DominatingPair, WithGaussian
-from lastiterate.curves.gaussian import Gdp, delta_of_draw, gdp_delta, known_steps
+from lastiterate.curves.gaussian import Gdp, compose_known_steps, delta_of_draw, gdp_delta
 from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, first_nodes, lognormal
 from lastiterate.curves.ratio_law import Chernoff, Ratio, Tilted, compose_ratios, tilt_product
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, divergence_of, renyi_sum
@@ -75,7 +75,7 @@ class FixedSizeSteps(DominatingPair):
     @property
     def known(self) -> Gdp:
         """The curve of the same steps when the batches are known: one record is one term of a sum."""
-        return known_steps(self.multipliers, self.counts, self.mu)
+        return compose_known_steps(self.multipliers, self.counts, self.mu)
 
     def law(self) -> tuple[Ratio, float] | None:
         if not LEAST_MULTIPLIER <= min(self.multipliers) <= LARGEST_MULTIPLIER:
@@ -236,7 +236,7 @@ class Pld(WithGaussian):
     @property
     def known(self) -> Gdp:
         """The curve of the same steps when the batches are known: joint convexity."""
-        return known_steps(self.multipliers, self.counts, self.mu)
+        return compose_known_steps(self.multipliers, self.counts, self.mu)
 
     @property
     def far(self) -> BestOf:

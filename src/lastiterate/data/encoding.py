@@ -190,7 +190,7 @@ def encode_tables(
     where they are ``public``, ``encode_public``.
 
     **Guarantee:** rows are those of one whole table, to the last bit, and so is what is refused:
-    maps get the same records at once, and of several faults the one that ``encode`` names is told.
+    maps get the same records at once, and of several faults the one that ``encode`` names is raised.
     """
     every = iter(tables)
     features, target = np.empty((0, 0), np.float32), np.empty(0)
@@ -275,10 +275,10 @@ def find_faults(tables: Iterable[Table], schema: Schema) -> list[InputError]:
                     break
         if first.argument not in (one.argument for one in found.values()):
             found.setdefault((-1, 0), first)
-    told = dict[int, InputError]()
+    first_faults = dict[int, InputError]()
     for place, stage in sorted(found):
-        told.setdefault(place, found[place, stage])
-    return list(told.values())
+        first_faults.setdefault(place, found[place, stage])
+    return list(first_faults.values())
 
 
 def _checks_of(table: Table, schema: Schema) -> list[list[Callable[[], object]]]:

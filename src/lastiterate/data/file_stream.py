@@ -132,8 +132,8 @@ class Stream(ABC):
 
     ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files.
     ``names``: of its columns. ``shape``: of one record of an array; ``None`` for a table.
-    ``kept``: as in ``Table``. ``progress``: is told how many records of the file were read, and how
-    many there are.
+    ``kept``: as in ``Table``. ``progress``: is called with the number of records that were read,
+    and of all.
     """
 
     dear: ClassVar[bool]

@@ -165,7 +165,7 @@ def _state_total(budget: Filter) -> str:
     return f"epsilon {format_rounded_up(budget.total().epsilon(delta))} at delta {delta:g}"
 
 
-def charged_epsilon(release: Release, delta: float) -> float:
+def find_charged_epsilon(release: Release, delta: float) -> float:
     """The epsilon of what a release was charged for, of a group of its rows where it was."""
     return curve_from_dict(json.loads(release.curve)).epsilon(delta)
 

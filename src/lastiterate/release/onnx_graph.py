@@ -241,7 +241,7 @@ def _bins(one: maps.Bins, given: Given, field: Field) -> Value:
     return _with_missing(inside.to(SINGLE), given, field)
 
 
-def _gated(one: maps.Gated, given: Given, field: Field) -> Value:
+def _gate(one: maps.Gated, given: Given, field: Field) -> Value:
     assert isinstance(given, Value)
     graph, wide = given.graph, field.width + 1
     ones = (given.columns(0, 1) * 0.0) + 1.0
@@ -261,11 +261,11 @@ def _map_rows(one: maps.RecordMap, given: Given, field: Field) -> Value:
         case maps.Bins():
             return _bins(one, given, field)
         case maps.Gated():
-            return _gated(one, given, field)
+            return _gate(one, given, field)
         case images.Scattering():
             assert isinstance(given, Value)
             assert isinstance(field, Grid)
-            return _scattering(one, given, field)
+            return _scatter(one, given, field)
         case Patches():
             assert isinstance(given, Value)
             assert isinstance(field, Grid)
@@ -404,7 +404,7 @@ def _colours(recipe: filtered.Recipe, basis: filtered.Basis, planes: Value) -> V
     return found.reshape(-1, len(colours) * cells**2)
 
 
-def _scattering(one: images.Scattering, given: Value, field: Grid) -> Value:
+def _scatter(one: images.Scattering, given: Value, field: Grid) -> Value:
     planes = _planes(given, field)
     sides = images.check_shape(field.shape)[:2]
     block = max(1, min(sides) // images.WORKING_SIDE)

@@ -231,8 +231,8 @@ class TrainingRequest:
     ``features``: "auto", names of public maps of records instead of the schema's own, or of a part
     of the planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch
     files in the folder ``scratch``; so is one whose rows need more memory than ``memory`` bytes.
-    ``notice``: is told where that happens. ``rows_progress``: is told how many records of the file
-    were read, and how many there are. ``report_accuracy``: the part of mu^2 that a noisy count of
+    ``notice``: is called where that happens. ``rows_progress``: is called with the number of records
+    that were read, and of all. ``report_accuracy``: the part of mu^2 that a noisy count of
     right answers costs, on a tenth of the records that are then not trained on. ``calibrated``:
     whether a classifier pays for calibrated probabilities. ``class_weight``: what records of every
     label count. ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.

@@ -60,7 +60,7 @@ STYLES = {
 FONT = 10
 
 
-def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
+def dress_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Labels with units, a light grid, no box: the same on all of matplotlib's pictures."""
     axes.set(xlabel=x, ylabel=y)
     axes.grid(True, color="#dddddd", linewidth=0.6)  # pyright: ignore
@@ -70,7 +70,7 @@ def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
         axes.set_title(title, loc="left", fontsize=FONT)  # pyright: ignore
 
 
-def drawn_as(style: str, **more: object) -> dict[str, Any]:
+def style_line(style: str, **more: object) -> dict[str, Any]:
     """The keywords with which matplotlib draws a line of that meaning."""
     look = STYLES[style]
     return {

@@ -377,7 +377,7 @@ def _not_protected(subject: ReportSource) -> str:
     )
 
 
-def _trusted(subject: ReportSource) -> str:
+def _describe_trust(subject: ReportSource) -> str:
     return (
         "the curator, with both; nobody who reads the release is. For the curator: "
         f"{_secret(subject)}"
@@ -513,7 +513,7 @@ W3C = (
     Row(
         "who is trusted with raw data, and with noise",
         BOTH,
-        _trusted,
+        _describe_trust,
     ),
     Row("what happens over several releases", BOTH, _composition),
     Row("how useful the result is", BOTH, _utility),

@@ -358,13 +358,13 @@ def name_counted(subject: ReportSource) -> str:
 
 
 def describe_versions(subject: ReportSource) -> str:
-    """Return which two versions of the protected data are told apart, with what both share."""
+    """Return how two versions of the protected data differ, and what both share."""
     same = ", with as many rows in both" if counts_rows(subject) else ""
     return f"{name_versions(subject.body['stated']['unit'])}{same}"
 
 
 def name_versions(unit: dict[str, Any]) -> str:
-    """Return of what two versions are told apart: a record, or the rows of a unit."""
+    """Return what distinguishes two versions: a record, or the rows of a unit."""
     if is_record(unit):
         return "one record"
     return f"one {unit.get('name', UNNAMED)}'s rows (at most {unit['rows']})"

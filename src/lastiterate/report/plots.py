@@ -16,7 +16,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.atomic_files import SHARED, write_file
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.report.charts import Line, drawn_as, dressed
+from lastiterate.report.charts import Line, dress_axes, style_line
 from lastiterate.run.facts import Evidence
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
@@ -199,7 +199,7 @@ def epsilon_over_steps(
         axes.fill_between(
             floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name
         )
-    dressed(
+    dress_axes(
         axes,
         "steps",
         f"epsilon at delta = {delta:g} (nats)",
@@ -219,7 +219,7 @@ def epsilon_over_steps(
             more["marker"] = MARKERS[seen[look] % len(MARKERS)]
         seen[look] += 1
         axes.plot(
-            line.steps, line.epsilons, **drawn_as(look, **more), label=label_of(certificate, line)
+            line.steps, line.epsilons, **style_line(look, **more), label=label_of(certificate, line)
         )
     axes.set(xscale="log", ylim=(0, None))
     tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
@@ -388,24 +388,24 @@ def receiver_curve(
         label="excluded by the certificate",
     )
     axes.plot(
-        fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)"
+        fpr, forbidden(certificate, fpr), **style_line("certified"), label="certified bound (upper)"
     )
     exact = attack_power(certificate, fpr)
     if exact is not None:
         axes.plot(
             fpr,
             exact,
-            **drawn_as("lower", marker=None),
+            **style_line("lower", marker=None),
             label="exact, on the worst loss of the class (lower)",
         )
-    axes.plot(fpr, fpr, **drawn_as("chance"), label="chance")
+    axes.plot(fpr, fpr, **style_line("chance"), label="chance")
     axes.plot(
         *curve_of(report),
-        **drawn_as("audit", marker=None),
+        **style_line("audit", marker=None),
         label=f"attack: {report.attack} (measured)",
     )
     _boxes(axes, report)
-    dressed(
+    dress_axes(
         axes,
         "false-positive rate (share of models without the record)",
         "true-positive rate (share of models with it)",

@@ -282,7 +282,7 @@ def facts_after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFact
     A clamped scalar residual is the gradient of a convex function that is as smooth as before, and
     a clip that never acts changes nothing. Otherwise the clipped field need not be a gradient field
     at all: curvature statements are dropped, and only the exact constant of the clipped step
-    (``clipped_step_lipschitz``) remains.
+    (``bound_clipped_step``) remains.
     """
     return (
         facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)

@@ -51,7 +51,7 @@ LEAST_LOGARITHM = -100.0
 
 
 @contextmanager
-def unchecked_distributions() -> Iterator[None]:
+def skip_distribution_checks() -> Iterator[None]:
     """Switch the checks of ``torch.distributions`` off: they end a run on a value of a record, by
     which it could be recognised, and are not vectorised."""
     before = Distribution._validate_args
@@ -69,7 +69,7 @@ def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
     outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and integers as targets are taken
     as well, where the loss is one of torch's own.
     """
-    with unchecked_distributions():
+    with skip_distribution_checks():
         return _of_record(loss, output, rest)
 
 
@@ -291,7 +291,7 @@ class PerRecord:
     def call(self, named: State, args: object, given: dict[str, Any]) -> Any:
         """What the module answers with these tensors; it is as before afterwards."""
         every = {place: named[name] for place, name in self.slots.items()}
-        with unchecked_distributions():
+        with skip_distribution_checks():
             return functional_call(self.module, every, args, given, tie_weights=False)
 
     def value(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
