@@ -4,7 +4,6 @@ value next to ours."""
 from __future__ import annotations
 
 from lastiterate_papers import (
-    beyond,
     bok,
     bok_mnist,
     chien,
@@ -15,6 +14,7 @@ from lastiterate_papers import (
     heller_fetaya_sample,
     kong_ribero,
     kong_ribero_runs,
+    later_texts,
     rivals,
     ryffel_privacy,
     ryffel_risk,
@@ -42,7 +42,7 @@ ITEMS: tuple[Item, ...] = (
     *bok.ITEMS,
     *bok_mnist.ITEMS,
     *sampling_from_below.ITEMS,
-    *beyond.ITEMS,
+    *later_texts.ITEMS,
     *chien.ITEMS,
 )
 """Every item, in the order in which they are listed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import lastiterate as li
-from lastiterate_papers import real
+from lastiterate_papers import real_data
 from lastiterate_papers.bok import BATCH, DELTA, PAPER, SIGMA, STEP
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 
@@ -41,8 +41,8 @@ def run_for(n: int, passes: int, ridge: float) -> li.Run:
 
 def accuracy(work: Work) -> Result:
     """Test accuracy after 50, 100 and 200 passes, with blocks in public and in secret order."""
-    images, labels = real.mnist_images(work.data_dir, "train", work.size(6000, 60_000))
-    test, answers = real.mnist_images(work.data_dir, "t10k")
+    images, labels = real_data.mnist_images(work.data_dir, "train", work.size(6000, 60_000))
+    test, answers = real_data.mnist_images(work.data_dir, "t10k")
     x, x_test = ((part.reshape(len(part), -1) / 255).astype(np.float32) for part in (images, test))
     rows, lines = list[Row](), dict[str, list[float]]()
     counts = (5, 20, 50) if work.quick else (50, 100, 200)
@@ -111,7 +111,9 @@ def accuracy(work: Work) -> Result:
     )
 
 
-def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
+def accuracies(
+    run: li.Run, train: real_data.Labelled, test: real_data.Labelled, seeds: range
+) -> list[float]:
     """Test accuracy in per cent of one execution per seed."""
     from lastiterate.engine import execute, key_from_seed
 
@@ -119,7 +121,11 @@ def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: ra
 
 
 def accuracies_after(
-    run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range, counts: tuple[int, ...]
+    run: li.Run,
+    train: real_data.Labelled,
+    test: real_data.Labelled,
+    seeds: range,
+    counts: tuple[int, ...],
 ) -> list[list[float]]:
     """The same after every number of passes: the first passes of a run are those of a shorter one,
     so that nothing is trained twice, and the seeds read every block together."""
@@ -134,7 +140,7 @@ def accuracies_after(
     ]
 
 
-def right(run: li.Run, model: TrainedWeights, test: real.Labelled) -> float:
+def right(run: li.Run, model: TrainedWeights, test: real_data.Labelled) -> float:
     """Test accuracy in per cent."""
     from lastiterate.engine import scores
 
@@ -148,7 +154,7 @@ ITEMS = (
         "MNIST: accuracy over passes, certified as executed",
         "not published",
         accuracy,
-        real.MNIST,
+        real_data.MNIST,
         finding="Privacy costs almost no accuracy in their regime: at most [ridge 0.002: most "
         "accuracy that privacy "
         "costs at equal passes] of test accuracy.",

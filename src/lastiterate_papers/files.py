@@ -16,7 +16,7 @@ from typing import Any
 import lastiterate
 from lastiterate import interrupts
 from lastiterate.errors import InputError
-from lastiterate_papers import real
+from lastiterate_papers import real_data
 from lastiterate_papers.finished_cells import Cells, check_writable, discard, writing
 from lastiterate_papers.item import Item, Result, Row, Work
 from lastiterate_papers.picture import drawn
@@ -47,7 +47,7 @@ def made(item: Item, work: Work, folder: Path | None = None) -> tuple[Result, Co
         )
     if folder is not None:
         check_writable(folder)
-    real.check(work.data_dir, (*item.data, *item.optional))
+    real_data.check(work.data_dir, (*item.data, *item.optional))
     cells = Cells() if folder is None else Cells.of(folder, asked(item, work))
     before = Cost(cells.seconds, cells.processor)
     began, spent = time.perf_counter(), time.process_time()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import lastiterate as li
-from lastiterate_papers import real
+from lastiterate_papers import real_data
 from lastiterate_papers.heller_fetaya import PAPER
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
@@ -170,7 +170,7 @@ class Attack:
 
 def images_of(work: Work, part: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 1, 32, 32), normalised by public numbers, and labels."""
-    pixels, labels = real.mnist_images(work.data_dir, part, n)
+    pixels, labels = real_data.mnist_images(work.data_dir, part, n)
     padded = np.pad(pixels.reshape(-1, 1, 28, 28), ((0, 0), (0, 0), (2, 2), (2, 2)))
     return ((padded / 255 - MEAN) / STD).clip(LOW, HIGH).astype(np.float32), labels.astype(np.int32)
 
@@ -310,7 +310,7 @@ ITEMS = (
         "Figure 2: an attack on SGLD over passes, MNIST and LeNet5",
         "not published",
         figure_2,
-        real.MNIST,
+        real_data.MNIST,
         SETTINGS,
         minutes=25,
         finding="The attack shows an epsilon of at least [largest epsilon shown] for unclipped "
@@ -322,7 +322,7 @@ ITEMS = (
         "Figure 3: the same on clipped SGLD, compared with its certificate",
         "not published",
         figure_3,
-        real.MNIST,
+        real_data.MNIST,
         SETTINGS,
         minutes=50,
         finding="Against the clipped run the same attack shows [largest epsilon shown], and its "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate_papers import real
+from lastiterate_papers import real_data
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 from lastiterate_papers.problems import Problem, logistic_problem
 from lastiterate_papers.ryffel_privacy import digits
@@ -259,19 +259,19 @@ def real_problems(work: Work) -> dict[str, Problem]:
         "digits, even or odd": Problem(x, y % 2, RIDGE),
         "breast cancer": Problem(*breast_cancer(), RIDGE),
     }
-    if real.present(work.data_dir, real.PNEUMONIA):
-        images, sick = real.pneumonia_images(work.data_dir, "train")
-        found["PneumoniaMNIST, 49 means"] = Problem(real.pooled(images), sick, RIDGE)
-    if real.present(work.data_dir, *real.MNIST) and not work.quick:
-        pixels, labels = real.mnist_images(work.data_dir, "train", 20_000)
-        found["MNIST, even or odd, 49 means"] = Problem(real.pooled(pixels), labels % 2, RIDGE)
+    if real_data.present(work.data_dir, real_data.PNEUMONIA):
+        images, sick = real_data.pneumonia_images(work.data_dir, "train")
+        found["PneumoniaMNIST, 49 means"] = Problem(real_data.pooled(images), sick, RIDGE)
+    if real_data.present(work.data_dir, *real_data.MNIST) and not work.quick:
+        pixels, labels = real_data.mnist_images(work.data_dir, "train", 20_000)
+        found["MNIST, even or odd, 49 means"] = Problem(real_data.pooled(pixels), labels % 2, RIDGE)
     return found
 
 
 def breast_cancer() -> tuple[np.ndarray, np.ndarray]:
     """Rows of norm 1, from the published ranges of the columns, and labels."""
     features, labels = li.data.encode(*li.data.load_bundled("breast_cancer"))
-    return real.unit_rows(features), np.asarray(labels).astype(np.int64)
+    return real_data.unit_rows(features), np.asarray(labels).astype(np.int64)
 
 
 def _real(work: Work) -> list[Row]:
@@ -301,7 +301,7 @@ ITEMS = (
         "Table 1: all algorithms on the same problems, risk and evaluations over n",
         "matches",
         table_1,
-        optional=(real.PNEUMONIA, *real.MNIST),
+        optional=(real_data.PNEUMONIA, *real_data.MNIST),
         finding="Noisy gradient descent and output perturbation reach the order n^-2 of the table "
         "(fitted [noisy GD "
         "(steps 1/(2 smooth)): fitted slope of excess risk over n] and [output perturbation: "

@@ -10,7 +10,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import Curve
-from lastiterate_papers import formulas, lemma_51, real
+from lastiterate_papers import formulas, lemma_51, real_data
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.laws import Mixture, hockey_stick, projected_renyi, renyi
 from lastiterate_papers.theory import assumed, curve
@@ -373,7 +373,7 @@ def smoothness(work: Work) -> Result:
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """Pixels of scikit-learn's digits, every row scaled to norm 1, and labels."""
     table, _ = li.data.load_bundled("digits")
-    return real.unit_rows(np.asarray(table.array)), np.asarray(table.answers)
+    return real_data.unit_rows(np.asarray(table.array)), np.asarray(table.answers)
 
 
 def softmax_curvature(

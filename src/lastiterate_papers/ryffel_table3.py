@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate_papers import real
+from lastiterate_papers import real_data
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 from lastiterate_papers.ryffel_privacy import PAPER
 
@@ -34,9 +34,9 @@ class Images:
     """Grey images (n, h, w) in 0 .. 1 and labels: a public part, a private one and a test part."""
 
     name: str
-    public: real.Labelled
-    private: real.Labelled
-    test: real.Labelled
+    public: real_data.Labelled
+    private: real_data.Labelled
+    test: real_data.Labelled
 
     @property
     def classes(self) -> int:
@@ -51,15 +51,15 @@ def images_of(work: Work, name: str) -> Images:
         x, y = (
             np.concatenate(both)
             for both in zip(
-                *(real.pneumonia_images(work.data_dir, part) for part in ("val", "train")),
+                *(real_data.pneumonia_images(work.data_dir, part) for part in ("val", "train")),
                 strict=True,
             )
         )
-        test = real.pneumonia_images(work.data_dir, "test")
+        test = real_data.pneumonia_images(work.data_dir, "test")
     elif name == "MNIST":
         private = work.size(1500, 12_000)
-        x, y = real.mnist_images(work.data_dir, "train", public + private)
-        test = [part[:2000] for part in real.mnist_images(work.data_dir, "t10k")]
+        x, y = real_data.mnist_images(work.data_dir, "train", public + private)
+        test = [part[:2000] for part in real_data.mnist_images(work.data_dir, "t10k")]
     else:
         from lastiterate.data import load_bundled
 
@@ -69,7 +69,7 @@ def images_of(work: Work, name: str) -> Images:
         x, y = np.asarray(table.array).reshape(-1, 8, 8)[kept] * (255 / 16), answers[kept]
         x, y, test, public = x[:1400], y[:1400], [x[1400:], y[1400:]], 400
 
-    def part(x: np.ndarray, y: np.ndarray) -> real.Labelled:
+    def part(x: np.ndarray, y: np.ndarray) -> real_data.Labelled:
         return (x / 255).astype(np.float32), y.astype(np.int32).ravel()
 
     return Images(
@@ -114,7 +114,7 @@ class Part:
     y_test: np.ndarray
 
     @property
-    def data(self) -> real.Labelled:
+    def data(self) -> real_data.Labelled:
         return self.x, self.y
 
     @property
@@ -168,8 +168,8 @@ def names_of(work: Work) -> list[str]:
     """The sets of images that are there; digits where there are none."""
     found = [
         name
-        for name, files in (("PneumoniaMNIST", (real.PNEUMONIA,)), ("MNIST", real.MNIST))
-        if real.present(work.data_dir, *files)
+        for name, files in (("PneumoniaMNIST", (real_data.PNEUMONIA,)), ("MNIST", real_data.MNIST))
+        if real_data.present(work.data_dir, *files)
     ]
     return (found[:1] if work.quick else found) or ["digits"]
 
@@ -273,7 +273,7 @@ ITEMS = (
         "Table 3, reduced: fine-tuning the last block of a residual net",
         "differs",
         table_3,
-        optional=(real.PNEUMONIA, *real.MNIST),
+        optional=(real_data.PNEUMONIA, *real_data.MNIST),
         finding="On MNIST fine-tuning the block gains without privacy and not with DP-SGD, as in "
         "the paper; on "
         "PneumoniaMNIST, where fixed features leave more to be gained, it gains with both.",

@@ -13,7 +13,7 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.errors import NotCertified
-from lastiterate_papers import lemma_51, real
+from lastiterate_papers import lemma_51, real_data
 from lastiterate_papers.bok_mnist import accuracies
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.ryffel_privacy import PAPER
@@ -33,7 +33,7 @@ ANOTHER = (
 class Published:
     """One data set's blocks in the tables: DP-SGLD, DP-SGD, no privacy, in per cent, by extractor."""
 
-    load: Callable[[Path | None], real.RealSet]
+    load: Callable[[Path | None], real_data.RealSet]
     passes: int
     ridge: float
     constant: dict[str, tuple[float, float, float]]
@@ -42,14 +42,14 @@ class Published:
 
 BLOCKS = {
     "CIFAR-10": Published(
-        real.cifar,
+        real_data.cifar,
         30,
         0.001,
         {"ResNet18": (70.3, 68.0, 70.7), "AlexNet": (57.5, 56.4, 57.7)},
         {"ResNet18": (70.1, 68.1, 70.2), "AlexNet": (57.3, 56.4, 57.6)},
     ),
     "Pneumonia": Published(
-        real.pneumonia,
+        real_data.pneumonia,
         50,
         0.005,
         {"ResNet18": (58.8, 58.8, 59.3)},
@@ -67,7 +67,9 @@ PARAMETERS = {
 regimes."""
 
 
-def base(data: real.RealSet, passes: int, ridge: float, smooth: float, falling: bool) -> li.Run:
+def base(
+    data: real_data.RealSet, passes: int, ridge: float, smooth: float, falling: bool
+) -> li.Run:
     """DP-SGLD on rows of norm at most 1: fresh batches, zero-out; steps 1/(2 smooth), or falling
     from there."""
     n, size = len(data.x), min(BATCH, len(data.x) // 4)
@@ -131,7 +133,7 @@ def columns(run: li.Run, smooth: float) -> dict[str, tuple[li.Run, str]]:
     return found
 
 
-def optimum(data: real.RealSet, ridge: float) -> float:
+def optimum(data: real_data.RealSet, ridge: float) -> float:
     """Test accuracy in per cent of the objective's minimiser. Two logits of a softmax are one of a
     logistic model with half the ridge; the intercept is a column of 0.2, as in ``base``."""
     from sklearn.linear_model import LogisticRegression
@@ -359,7 +361,7 @@ ITEMS = (
         "Table 1: accuracy at epsilon 1, constant steps",
         "differs",
         table_1,
-        (real.CIFAR, real.PNEUMONIA),
+        (real_data.CIFAR, real_data.PNEUMONIA),
         finding=FINDING,
     ),
     Item(
@@ -368,7 +370,7 @@ ITEMS = (
         "Table 2: accuracy at epsilon 1, decreasing steps",
         "differs",
         table_2,
-        (real.CIFAR, real.PNEUMONIA),
+        (real_data.CIFAR, real_data.PNEUMONIA),
         finding=FINDING,
     ),
     Item(
@@ -377,7 +379,7 @@ ITEMS = (
         "Table 4: smoothness and regimes on features",
         "differs",
         table_4,
-        (real.CIFAR, real.PNEUMONIA),
+        (real_data.CIFAR, real_data.PNEUMONIA),
         finding="With d as the number of classes the printed ratios follow from the printed "
         "smoothness; that of our "
         "features is within a factor of four of theirs.",

@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves import dominating_pair, ratio_law, subsampled
+from lastiterate.curves import dominating_pair, ratio_law, subsampling
 from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_ratio
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
@@ -136,21 +136,21 @@ def test_transforms_lose_no_more_than_is_counted(copies):
 @pytest.mark.parametrize("steps", [3, 30])
 def test_one_transform_of_the_library_loses_no_more_than_is_counted(steps):
     grid, rate, z = 0.01, 0.05, 1.0
-    pld = subsampled.losses(((z, steps),), rate, 0.0, grid)
-    size = subsampled.transform_size(((z, steps),), rate, 0.0, grid)
-    one = subsampled._single(z, rate, grid)._pmf_remove.to_dense_pmf()
+    pld = subsampling.losses(((z, steps),), rate, 0.0, grid)
+    size = subsampling.transform_size(((z, steps),), rate, 0.0, grid)
+    one = subsampling._single(z, rate, grid)._pmf_remove.to_dense_pmf()
     whole, exact = pld._pmf_remove.to_dense_pmf(), np.ones(1, dtype=np.longdouble)
     assert size == max(whole.size, one.size, pld._pmf_add.size)
     for _ in range(steps):
         exact = np.convolve(exact, one._probs.astype(np.longdouble))
     first = whole._lower_loss - steps * one._lower_loss
     wrong = whole._probs - exact[first : first + whole.size]
-    counted = subsampled.allowance(((z, steps),), rate, grid, size)
-    assert np.abs(wrong).sum() <= counted < 1e-11 < subsampled.allowance(((z, steps),), rate, grid)
-    none = subsampled.allowance(((z, steps),), rate, grid, 0)
+    counted = subsampling.allowance(((z, steps),), rate, grid, size)
+    assert np.abs(wrong).sum() <= counted < 1e-11 < subsampling.allowance(((z, steps),), rate, grid)
+    none = subsampling.allowance(((z, steps),), rate, grid, 0)
     assert counted - none > 100 * ratio_law.UNIT * math.sqrt(size)
-    assert subsampled.transform_size(((z, steps),), rate, 0.5, grid) is None
-    assert subsampled.transform_size(((z, 2**17),), rate, 0.0, grid) is None
+    assert subsampling.transform_size(((z, steps),), rate, 0.5, grid) is None
+    assert subsampling.transform_size(((z, 2**17),), rate, 0.0, grid) is None
 
 
 def test_moments_bound_the_exact_product():

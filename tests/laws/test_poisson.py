@@ -14,7 +14,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis.restarted_sampling import levels
-from lastiterate.curves import subsampled
+from lastiterate.curves import subsampling
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
@@ -177,8 +177,8 @@ def test_many_noises_are_rounded_down():
     found = levels(run)
     assert 10 < len(found) <= 65 and sum(count for _, count in found) == 200
     assert (
-        subsampled.merge_levels(found, 5)[0][0] == found[0][0]
-        and len(subsampled.merge_levels(found, 5)) == 5
+        subsampling.merge_levels(found, 5)[0][0] == found[0][0]
+        and len(subsampling.merge_levels(found, 5)) == 5
     )
     kept = sorted(z for z, count in found for _ in range(count))
     exact = sorted(std * 200 for std in stds)
@@ -335,5 +335,5 @@ def test_the_longest_run_is_the_longest():
 
 
 def test_the_allowance_grows_with_the_steps():
-    short, long = (subsampled.allowance(((1.0, n),), 0.01, 1e-4) for n in (10, 10**6))
+    short, long = (subsampling.allowance(((1.0, n),), 0.01, 1e-4) for n in (10, 10**6))
     assert 1e-10 < short < 1e-9 < 1e-7 < long < 1e-6

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.errors import InputError
-from lastiterate_papers import ITEMS, Item, Panel, Result, Row, Setting, Trace, real
+from lastiterate_papers import ITEMS, Item, Panel, Result, Row, Setting, Trace, real_data
 from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
 
@@ -41,8 +41,8 @@ def idx(path, array):
 @pytest.fixture
 def data(tmp_path):
     """Small files of the right form."""
-    np.savez(tmp_path / real.CIFAR, **FEATURES)
-    np.savez(tmp_path / real.PNEUMONIA, **CHESTS)
+    np.savez(tmp_path / real_data.CIFAR, **FEATURES)
+    np.savez(tmp_path / real_data.PNEUMONIA, **CHESTS)
     for part in ("train", "t10k"):
         idx(tmp_path / f"mnist/{part}-images-idx3-ubyte.gz", np.ones((30, 28, 28)))
         idx(tmp_path / f"mnist/{part}-labels-idx1-ubyte.gz", TEN)
@@ -65,7 +65,7 @@ def reached(monkeypatch):
         "title",
         "matches",
         run,
-        (real.CIFAR, real.PNEUMONIA, *real.MNIST),
+        (real_data.CIFAR, real_data.PNEUMONIA, *real_data.MNIST),
         {"n": Setting(3.0, 1, 9, whole=True)},
     )
     monkeypatch.setattr("lastiterate_papers.ITEMS", (item,))
@@ -74,34 +74,38 @@ def reached(monkeypatch):
 
 def test_good_files_are_read(data, reached):
     assert command("bok-toy", "--data-dir", data).exit_code == 0 and reached == [{"n": 3.0}]
-    assert real.pneumonia(data).y.tolist() == TWO.ravel().tolist() and real.cifar(data).x.shape == (
+    assert real_data.pneumonia(data).y.tolist() == TWO.ravel().tolist() and real_data.cifar(
+        data
+    ).x.shape == (
         30,
         4,
     )
-    images, labels = real.mnist_images(data, "train", 7)
+    images, labels = real_data.mnist_images(data, "train", 7)
     assert images.shape == (7, 28, 28) and labels.tolist() == list(range(7))
 
 
 DAMAGES = {
-    "text": lambda at: (at / real.CIFAR).write_text("no archive"),
-    "cut": lambda at: (at / real.CIFAR).write_bytes((at / real.CIFAR).read_bytes()[:300]),
-    "keys": lambda at: np.savez(at / real.CIFAR, a=ROWS),
+    "text": lambda at: (at / real_data.CIFAR).write_text("no archive"),
+    "cut": lambda at: (at / real_data.CIFAR).write_bytes((at / real_data.CIFAR).read_bytes()[:300]),
+    "keys": lambda at: np.savez(at / real_data.CIFAR, a=ROWS),
     "objects": lambda at: np.savez(
-        at / real.CIFAR, **FEATURES | {"x_train": np.array([{}], object)}
+        at / real_data.CIFAR, **FEATURES | {"x_train": np.array([{}], object)}
     ),
-    "count": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"y_train": TEN[:9]}),
-    "columns": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_test": ROWS[:, :2]}),
-    "infinite": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_train": ROWS * np.inf}),
+    "count": lambda at: np.savez(at / real_data.CIFAR, **FEATURES | {"y_train": TEN[:9]}),
+    "columns": lambda at: np.savez(at / real_data.CIFAR, **FEATURES | {"x_test": ROWS[:, :2]}),
+    "infinite": lambda at: np.savez(at / real_data.CIFAR, **FEATURES | {"x_train": ROWS * np.inf}),
     "none": lambda at: np.savez(
-        at / real.CIFAR, **FEATURES | {"x_train": ROWS[:0], "y_train": TEN[:0]}
+        at / real_data.CIFAR, **FEATURES | {"x_train": ROWS[:0], "y_train": TEN[:0]}
     ),
-    "labels": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"test_labels": TWO + 1}),
-    "halves": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"test_labels": TWO + 0.5}),
-    "flat": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"train_images": ROWS}),
+    "labels": lambda at: np.savez(at / real_data.PNEUMONIA, **CHESTS | {"test_labels": TWO + 1}),
+    "halves": lambda at: np.savez(at / real_data.PNEUMONIA, **CHESTS | {"test_labels": TWO + 0.5}),
+    "flat": lambda at: np.savez(at / real_data.PNEUMONIA, **CHESTS | {"train_images": ROWS}),
     "other part's": lambda at: idx(at / "mnist/train-labels-idx1-ubyte.gz", TEN[:10]),
     "shape": lambda at: idx(at / "mnist/t10k-images-idx3-ubyte.gz", np.ones((30, 4, 4))),
-    "cut idx": lambda at: (at / real.MNIST[0]).write_bytes((at / real.MNIST[0]).read_bytes()[:40]),
-    "a folder": lambda at: (at / real.MNIST[0]).unlink() or (at / real.MNIST[0]).mkdir(),
+    "cut idx": lambda at: (at / real_data.MNIST[0]).write_bytes(
+        (at / real_data.MNIST[0]).read_bytes()[:40]
+    ),
+    "a folder": lambda at: (at / real_data.MNIST[0]).unlink() or (at / real_data.MNIST[0]).mkdir(),
 }
 
 

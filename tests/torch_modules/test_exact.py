@@ -18,7 +18,7 @@ from lastiterate.torch import Grouped
 from lastiterate.torch.module_training import fit_module, prepare
 from lastiterate.torch.record_gradients import to_theta
 from lastiterate.torch.records import take_records
-from lastiterate.torch.released import exactly
+from lastiterate.torch.released_module import exactly
 
 RNG = np.random.default_rng(1)
 N = 18

@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.torch import FittedModule, Grouped
-from lastiterate.torch.released import predict_module
+from lastiterate.torch.released_module import predict_module
 
 N = 12
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)

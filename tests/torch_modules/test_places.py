@@ -13,7 +13,7 @@ from lastiterate.torch import vectorisation_checks
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameter_contributions import Stored
 from lastiterate.torch.record_gradients import full_precision, to_theta
-from lastiterate.torch.released import exactly
+from lastiterate.torch.released_module import exactly
 from lastiterate.torch.vectorisation_checks import ChunkSizes
 
 N = 40

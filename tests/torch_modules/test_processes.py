@@ -23,7 +23,7 @@ from lastiterate.torch import PerUnit, make_private, module_training, processes
 from lastiterate.torch.module_training import fit_in_pieces, fit_module, loss_of
 from lastiterate.torch.processes import SeveralProcesses
 from lastiterate.torch.record_gradients import full_precision
-from lastiterate.torch.released import exactly
+from lastiterate.torch.released_module import exactly
 
 pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.errors.RepeatedFitWarning")
 N, RNG = 61, np.random.default_rng(0)

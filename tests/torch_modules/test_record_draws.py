@@ -18,7 +18,7 @@ from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_in_pieces, fit_module, prepare
 from lastiterate.torch.randomness import RecordKey, keys_to_words
-from lastiterate.torch.released import exactly
+from lastiterate.torch.released_module import exactly
 
 N, CLIP = 20, 0.7
 X = np.random.default_rng(0).normal(size=(N, 1, 5, 5)).astype(np.float32)

@@ -13,7 +13,7 @@ from lastiterate.engine import key_from_seed
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.record_gradients import CLIP_SHRINK, full_precision, to_theta
-from lastiterate.torch.released import exactly
+from lastiterate.torch.released_module import exactly
 
 N = 6
 Y = np.arange(N) % 3

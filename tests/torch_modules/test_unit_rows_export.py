@@ -19,7 +19,7 @@ from lastiterate.release.units import UnitLoss, units_as_records
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.page import page
 from lastiterate.report.subject import read
-from lastiterate.torch import PerUnit, make_private, released
+from lastiterate.torch import PerUnit, make_private, released_module
 
 WHO = np.array([0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4])
 X = np.random.default_rng(0).normal(size=(len(WHO), 4)).astype(np.float32)
@@ -102,8 +102,8 @@ def test_a_folder_of_units_loads_into_the_module_on_rows(tmp_path):
 def test_a_folder_of_an_earlier_version_loads_both_ways(tmp_path, monkeypatch):
     """Folders once called parameters as PerUnit does, and their digest has those names."""
     with monkeypatch.context() as patched:
-        patched.setattr(released, "unwrap", lambda module: module)
-        patched.setattr(released, "unwrap_names", lambda module, named: dict(named))
+        patched.setattr(released_module, "unwrap", lambda module: module)
+        patched.setattr(released_module, "unwrap_names", lambda module, named: dict(named))
         model = train(out=tmp_path / "model")
     assert sorted(model.state) == ["module.map.bias", "module.map.weight"]
     assert li.verify(tmp_path / "model").holds
@@ -167,8 +167,8 @@ def test_a_compiled_module_leaves_as_the_module_that_was_compiled(tmp_path, monk
     other = torch.nn.Linear(4, 3)
     assert not other.load_state_dict(weights, strict=False).unexpected_keys
     with monkeypatch.context() as patched:
-        patched.setattr(released, "unwrap", lambda module: module)
-        patched.setattr(released, "unwrap_names", lambda module, named: dict(named))
+        patched.setattr(released_module, "unwrap", lambda module: module)
+        patched.setattr(released_module, "unwrap_names", lambda module, named: dict(named))
         li.train(run, data, model=compiled, out=tmp_path / "earlier", **given)
     for folder in ("model", "earlier"):
         for like in (torch.nn.Linear(4, 3), compiled):

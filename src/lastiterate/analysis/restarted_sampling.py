@@ -17,7 +17,7 @@ from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
-from lastiterate.curves.subsampled import merge_levels
+from lastiterate.curves.subsampling import merge_levels
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run

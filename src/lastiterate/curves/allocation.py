@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves import ratio_law, subsampled
+from lastiterate.curves import ratio_law, subsampling
 from lastiterate.curves.curve import UP, check_counts
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gaussian import Gdp
@@ -100,7 +100,7 @@ class AllocationPld(DominatingPair):
     def _laws(self, *, far: bool) -> tuple[tuple[RatioGrid, int], ...]:
         """The likelihood ratios of passes, and how many are alike."""
         full = (
-            subsampled.merge_levels(
+            subsampling.merge_levels(
                 tuple(zip(self.multipliers, self.counts, strict=True)),
                 COARSE_LEVELS if self.coarse or far else FINE_LEVELS,
             )

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from lastiterate.curves import subsampled
+from lastiterate.curves import subsampling
 from lastiterate.curves.curve import UP, Curve, check_counts, check_delta, check_epsilon, from_log
 from lastiterate.curves.gaussian import Gdp, log_sum_exp
 from lastiterate.errors import InputError
@@ -334,9 +334,9 @@ def _table(curve: SampledRenyi) -> Rdp:
         return Rdp()
     levels = tuple(zip(curve.multipliers, curve.counts, strict=True))
     asked = FEW if curve.coarse else None
-    orders = subsampled.renyi(curve.multipliers[0], curve.rate, asked)[0]
+    orders = subsampling.renyi(curve.multipliers[0], curve.rate, asked)[0]
     values = sum(
-        n * subsampled.renyi(z, curve.rate, asked)[1]
-        for z, n in (subsampled.merge_levels(levels, FEW_LEVELS) if curve.coarse else levels)
+        n * subsampling.renyi(z, curve.rate, asked)[1]
+        for z, n in (subsampling.merge_levels(levels, FEW_LEVELS) if curve.coarse else levels)
     )
     return Rdp(orders=orders, values=tuple(float(v) for v in values * UP))  # pyright: ignore

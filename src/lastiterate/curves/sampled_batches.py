@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from lastiterate.curves import allocation, subsampled
+from lastiterate.curves import allocation, subsampling
 from lastiterate.curves.curve import (
     LEAST_DELTA,
     UP,
@@ -94,7 +94,7 @@ class FixedSizeSteps(DominatingPair):
         given = tuple(
             sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
         )
-        levels = subsampled.merge_levels(
+        levels = subsampling.merge_levels(
             given, COARSE_FIXED_LEVELS if self.coarse else FINE_FIXED_LEVELS
         )
         steps = sum(n for _, n in levels)
@@ -223,13 +223,13 @@ class Pld(WithGaussian):
         given = tuple(
             (z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)
         )
-        levels = subsampled.merge_levels(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
-        mu = max(self.mu, subsampled.NARROWEST) * UP if self.mu > 0 else 0.0
-        grid = subsampled.interval(levels, self.rate, mu, coarse=self.coarse)
+        levels = subsampling.merge_levels(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
+        mu = max(self.mu, subsampling.NARROWEST) * UP if self.mu > 0 else 0.0
+        grid = subsampling.interval(levels, self.rate, mu, coarse=self.coarse)
         try:
-            pld = subsampled.losses(levels, self.rate, mu, grid)
-            size = subsampled.transform_size(levels, self.rate, mu, grid)
-            return pld, subsampled.allowance(levels, self.rate, grid, size)
+            pld = subsampling.losses(levels, self.rate, mu, grid)
+            size = subsampling.transform_size(levels, self.rate, mu, grid)
+            return pld, subsampling.allowance(levels, self.rate, grid, size)
         except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
             return None, 1.0
 
@@ -249,7 +249,7 @@ class Pld(WithGaussian):
         pld, rounding = self._losses()
         if pld is None:
             return self.far.directions(epsilon)
-        values = [value * UP + rounding for value in subsampled.directions(pld, epsilon)]
+        values = [value * UP + rounding for value in subsampling.directions(pld, epsilon)]
         removed, added = (min(1.0, value) if value >= 0 else 1.0 for value in values)
         if min(removed, added) > NEAR_FLOOR * rounding:
             return removed, added
@@ -272,7 +272,7 @@ class Pld(WithGaussian):
         pld, rounding = self._losses()
         if pld is None:
             return self.far.profile(epsilons)
-        values = subsampled.profile(pld, epsilons) * UP + rounding
+        values = subsampling.profile(pld, epsilons) * UP + rounding
         values = np.where(values >= 0, np.minimum(values, 1.0), 1.0)
         near = values <= NEAR_FLOOR * rounding
         for row in np.flatnonzero(near.any(axis=1)):
@@ -315,7 +315,7 @@ class Pld(WithGaussian):
         # the next whole order bounds it too, and always converges
         orders = (alpha, float(math.floor(alpha) + 1))
         total = sum(
-            n * float(subsampled.renyi(z, self.rate, orders)[1].min())
+            n * float(subsampling.renyi(z, self.rate, orders)[1].min())
             for z, n in zip(self.multipliers, self.counts, strict=True)
         )
         return (total + alpha * self.mu**2 / 2) * UP
@@ -359,7 +359,7 @@ def _confirm_estimate(curve: Pld, delta: float) -> float:
 def _far_law(curve: Pld) -> allocation.ComposedFar | None:
     """The likelihood ratios of all steps without a Gaussian mechanism, for small deltas; ``None``
     where there are no numbers."""
-    levels = subsampled.merge_levels(
+    levels = subsampling.merge_levels(
         tuple(zip(curve.multipliers, curve.counts, strict=True)),
         COARSE_LEVELS if curve.coarse else FINE_LEVELS,
     )

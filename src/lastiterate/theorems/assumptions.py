@@ -9,7 +9,7 @@ from lastiterate.analysis.perturbed_objective import distance
 from lastiterate.analysis.shifts import longest_weakly_convex_step
 from lastiterate.analysis.step_map import step_map
 from lastiterate.analysis.witnesses import curvature, unequal_batches
-from lastiterate.curves.subsampled import is_installed
+from lastiterate.curves.subsampling import is_installed
 from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import Evidence, find_fact

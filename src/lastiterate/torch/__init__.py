@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = attach(__name__, __file__)
 register(
     ModelKind(
         "torch",
-        "lastiterate.torch.released",
+        "lastiterate.torch.released_module",
         containers=True,
         streams=True,
         processes=True,

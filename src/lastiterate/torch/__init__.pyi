@@ -10,7 +10,7 @@ from lastiterate.torch.private_loop import PrivateLoop as PrivateLoop
 from lastiterate.torch.private_loop import make_private as make_private
 from lastiterate.torch.randomness import RecordKey as RecordKey
 from lastiterate.torch.records import DatasetPieces as DatasetPieces
-from lastiterate.torch.released import FittedModule as FittedModule
+from lastiterate.torch.released_module import FittedModule as FittedModule
 from lastiterate.torch.rewrite import PrivateVersion as PrivateVersion
 from lastiterate.torch.rewrite import private_version as private_version
 

@@ -17,7 +17,7 @@ from lastiterate.run.updates import PostProcessing
 from lastiterate.torch.module_optimizer import Make
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.released import FittedModule, name_optimizer
+from lastiterate.torch.released_module import FittedModule, name_optimizer
 from lastiterate.torch.trial_training import check_optimizer
 
 CLOSE = 1e-5

@@ -20,7 +20,7 @@ from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
 from lastiterate.run.updates import PostProcessing
 from lastiterate.torch.records import READ_AGAIN, is_same
-from lastiterate.torch.released import FittedModule
+from lastiterate.torch.released_module import FittedModule
 
 LEAVE_OUT = "leave it out"
 REFUSED: tuple[tuple[str, tuple[object, ...], str, str], ...] = (

@@ -34,7 +34,7 @@ from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_integer, check_kept
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.released import FittedModule, predict_module
+from lastiterate.torch.released_module import FittedModule, predict_module
 
 
 class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):

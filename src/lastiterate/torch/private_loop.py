@@ -15,7 +15,7 @@ from lastiterate.run.run import Run
 from lastiterate.torch.module_training import unwrap, unwrap_names
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.processes import unwrap_replicas
-from lastiterate.torch.released import FittedModule
+from lastiterate.torch.released_module import FittedModule
 
 
 def make_private(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-from lastiterate.curves import subsampled
+from lastiterate.curves import subsampling
 from lastiterate.curves.sampled_batches import Pld
 
 STEPS = [
@@ -19,8 +19,8 @@ STEPS = [
 
 @pytest.mark.parametrize(("rate", "z", "steps"), STEPS)
 def test_one_step_is_the_library_s(rate, z, steps):
-    grid = subsampled.interval(((z, steps),), rate, 0.0, coarse=True)
-    ours = subsampled._single(z, rate, grid)
+    grid = subsampling.interval(((z, steps),), rate, 0.0, coarse=True)
+    ours = subsampling._single(z, rate, grid)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
         z, sampling_prob=rate, value_discretization_interval=grid
     )
