@@ -21,8 +21,7 @@ from functools import partial
 import numpy as np
 
 from lastiterate.curves.curve import Curve
-from lastiterate.curves.fixed_size import FixedSizeSteps
-from lastiterate.curves.poisson_pld import Pld
+from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
 
 SECONDS, SHOWN = 60, 12
 
