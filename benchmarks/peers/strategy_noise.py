@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.langevin import shift_in_draws
+from lastiterate.analysis.shifts import shift_in_draws
 from lastiterate.planning.task import inverse_column, of_draws
 from lastiterate.run.noise import Correlated
 

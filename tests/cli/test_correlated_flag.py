@@ -6,7 +6,7 @@ import json
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.langevin import shift_in_draws
+from lastiterate.analysis.shifts import shift_in_draws
 from tests.cli.test_algorithm import called
 
 RUN = ("--n", "60", "--steps", "12", "--step-size", "0.1", "--clip", "1", "--batch", "cyclic:20")

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.analysis.langevin import shift_in_draws, shift_of_any_signs, shift_of_equal_signs
+from lastiterate.analysis.shifts import shift_in_draws, shift_of_any_signs, shift_of_equal_signs
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import DESCRIPTIONS

@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
-from lastiterate.analysis.langevin import shift_in_draws
+from lastiterate.analysis.shifts import shift_in_draws
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.planning.families import make_correlated_run
 from lastiterate.planning.plan_request import PlanRequest
@@ -142,7 +142,7 @@ def test_the_planner_takes_the_best_of_the_strategies():
 
 
 def scale(power, run):
-    from lastiterate.analysis.langevin import shift_in_draws
+    from lastiterate.analysis.shifts import shift_in_draws
 
     return shift_in_draws(replace(run.noise, power=power), 20, 400) / shift_in_draws(
         run.noise, 20, 400

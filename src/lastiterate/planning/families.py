@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.analysis.perturbed_objective import log_determinants, steps_for
+from lastiterate.analysis.shifts import shift_in_draws
 from lastiterate.planning.plan_request import MEAN_SHARE, PlanRequest, linear_decay, linear_loss
 from lastiterate.planning.task import COSINES, POWERS, budget
 from lastiterate.run.adjacency import records_moved

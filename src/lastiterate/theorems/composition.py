@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate.analysis.langevin import linear, shift_in_draws, signal_to_noise
-from lastiterate.analysis.shifts import allowance
+from lastiterate.analysis.shifts import allowance, linear, shift_in_draws, signal_to_noise
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import require_fact
 from lastiterate.run.noise import Correlated

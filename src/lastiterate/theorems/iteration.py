@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lastiterate.analysis.langevin import ROUNDING, linear
-from lastiterate.analysis.shifts import allowance, cyclic_mu, log_square, unit_shift
+from lastiterate.analysis.shifts import (
+    ROUNDING,
+    allowance,
+    cyclic_mu,
+    linear,
+    log_square,
+    unit_shift,
+)
 from lastiterate.analysis.step_map import Modulus, find_known_map, mu_of_constant_run
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp

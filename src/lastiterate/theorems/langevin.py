@@ -7,8 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate.analysis.langevin import decay, linear, lsi, signal_to_noise, strongly_convex_slope
-from lastiterate.analysis.shifts import allowance
+from lastiterate.analysis.shifts import (
+    allowance,
+    decay,
+    linear,
+    lsi,
+    signal_to_noise,
+    strongly_convex_slope,
+)
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.batching import FixedSize

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.analysis.block_positions import MOST_MERGED, merge_places, place_weights
-from lastiterate.analysis.langevin import decay
+from lastiterate.analysis.shifts import decay
 from lastiterate.analysis.witnesses import (
     GridDistribution,
     add,
