@@ -376,16 +376,14 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return real_data.unit_rows(np.asarray(table.array)), np.asarray(table.answers)
 
 
-def softmax_curvature(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, rounds: int = 60
-) -> float:
+def softmax_curvature(x: np.ndarray, w: np.ndarray, rng: np.random.Generator) -> float:
     """The largest eigenvalue of the mean softmax loss' Hessian at weights (k, d), by power
     iteration from below."""
     scores = x @ w.T
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     v, size = rng.normal(size=w.shape), 0.0
-    for _ in range(rounds):
+    for _ in range(60):
         v /= max(float(np.linalg.norm(v)), 1e-300)
         along = x @ v.T
         moved = p * (along - (p * along).sum(axis=1, keepdims=True))

@@ -282,10 +282,6 @@ def test_an_archive_that_claims_more_than_it_has_is_refused(tmp_path):
     refused(lambda: read_table(tmp_path / "d.npz"), "complete .npz archive")
 
 
-BOMB = b")" + b"2\x86" * 60
-"""A pair of pairs of pairs ..., 60 deep: 121 bytes, and 2^60 places to visit."""
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     rng = np.random.default_rng(0)

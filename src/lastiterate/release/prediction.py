@@ -72,21 +72,11 @@ def _to_list(values: np.ndarray) -> list[Any]:
 
 
 def prediction_rows(
-    model: ReleasedModel,
-    data: str,
-    *,
-    ids: str | None = None,
-    threshold: float | tuple[float, float] | None = None,
-    probabilities: bool = False,
-    header: bool | None = None,
+    model: ReleasedModel, data: str, *, probabilities: bool = False
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the CSV that ``predict`` writes, of all records at once; see
     ``predict_blocks``."""
-    blocks = list(
-        predict_blocks(
-            model, data, ids=ids, threshold=threshold, probabilities=probabilities, header=header
-        )
-    )
+    blocks = list(predict_blocks(model, data, probabilities=probabilities))
     return blocks[0].titles, [row for block in blocks for row in block.rows()]
 
 

@@ -79,9 +79,9 @@ def load(folder: str | Path, like: object = None) -> ReleasedModel:
     return _load(folders.read(folder), like)
 
 
-def load_files(files: Mapping[str, bytes], like: object = None) -> ReleasedModel:
+def load_files(files: Mapping[str, bytes]) -> ReleasedModel:
     """``load`` of the three files of a folder, by name."""
-    return _load(folders.parse(files), like)
+    return _load(folders.parse(files), None)
 
 
 def _load(stored: folders.StoredModel, like: object) -> ReleasedModel:

@@ -379,11 +379,11 @@ class Line:
     epsilons: tuple[float, ...]
 
 
-def chart_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> tuple[Line, ...]:
+def chart_steps(certificate: Certificate, delta: float) -> tuple[Line, ...]:
     """One line per family, and one of what some loss of the class leaks, up to the run's own number
     of steps."""
     run = certificate.run
-    counts = counts // 2 if certificate.expensive else counts
+    counts = COUNTS // 2 if certificate.expensive else COUNTS
     grid = sorted({max(1, round(run.steps ** (i / (counts - 1)))) for i in range(counts)})
     lines: dict[str, dict[int, float]] = {}
     for count in grid:

@@ -262,14 +262,14 @@ def forbidden(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np
     return _within(certificate.delta, fpr, points)
 
 
-def attack_power(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray | None:
+def attack_power(certificate: Certificate, fpr: np.ndarray) -> np.ndarray | None:
     """The true positive rate that the best attack has on the worst loss of the run's class, where
     its exact law is known: no certificate can lie below it. ``None`` where no theorem says.
     """
     exact = [
         verdict.bound for verdict in certificate.verdicts if isinstance(verdict.bound, LowerBound)
     ]
-    curves = [_within(bound.delta, fpr, points) for bound in exact]
+    curves = [_within(bound.delta, fpr, 60) for bound in exact]
     return np.max(curves, axis=0) if curves else None
 
 
