@@ -65,7 +65,7 @@ def test_the_accountants_own_numbers():
 def test_no_epsilon_is_above_dp_accounting_s(row):
     """But for what rounding may take from a delta, which their numbers leave out."""
     curve = Pld(row["rate"], (row["z"],), (row["steps"],))
-    assert curve.epsilon(row["delta"]) <= 1.004 * row["epsilon"]
+    assert curve.epsilon(row["delta"]) <= 1.007 * row["epsilon"]
 
 
 @pytest.mark.parametrize(

@@ -280,8 +280,9 @@ def coarsen(law: Ratio) -> Ratio:
 # Wang 2022, Theorem 10), and the likelihood ratio of a product is the product of the factors'
 # ratios: their losses add up on the grid, under Q and under P.
 
-LOWEST, HIGHEST = -40, 13
-"""Half powers of two, over the standard deviation, between which ``_window`` looks for a rate."""
+LOWEST, USUAL, HIGHEST = -40, -6, 13
+"""Half powers of two, over the standard deviation, between which ``_window`` looks for a rate; the
+first where draws are rare."""
 CUT = 1e-18
 """Bound on the mass outside of the window of a product, which is lost."""
 LARGEST = 2**21
@@ -326,12 +327,14 @@ def product(parts: Parts) -> Ratio:
     )
 
 
-def _convolve(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int, float]:
+def _convolve(
+    parts: list[tuple[int, Array, int]], h: float, *, rare: bool = False
+) -> tuple[Array, int, float]:
     """Masses of the sum of losses, the index of the first, and a bound on what a delta may lack.
 
     What lies beyond the window, at either end, is lost.
     """
-    low, high = _window(parts, h)
+    low, high = _window(parts, h, LOWEST if rare else USUAL)
     size = 2 ** max(1, math.ceil(math.log2(high - low + 1)))
     if size > LARGEST:
         raise ValueError("too many nodes")
@@ -347,7 +350,7 @@ def _convolve(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int
     return (
         np.maximum(masses[: high - low + 1], 0.0),
         low,
-        2 * CUT + _bound_rounding(transforms, counts, total, size),
+        2 * CUT + _bound_rounding(transforms, counts, total, size, rare=rare),
     )
 
 
@@ -502,9 +505,9 @@ def _tilt(law: Tilted, order: int, rate: int) -> tuple[float, float, Array, Arra
         size = float(np.abs(losses).max())
         log_scale += count * moment
         off += count * (1e-12 + 8 * UNIT * (abs(moment) + tilt * size))
-    h = law.parts[0][0].h
+    h, rare = law.parts[0][0].h, law.moments.rates.size > RATES.size
     try:
-        total, low, lost = _convolve(parts, h)
+        total, low, lost = _convolve(parts, h, rare=rare)
     except (ValueError, OverflowError):
         return None
     return log_scale, off, (low + np.arange(total.size, dtype=np.float64)) * h, total, lost
@@ -537,15 +540,18 @@ def _bound_rounding(
     counts: list[int],
     total: NDArray[np.complex128],
     size: int,
+    *,
+    rare: bool,
 ) -> float:
     """Bound on the error of any delta.
 
     A coefficient of a transform of masses that sum to 1 is off by at most r = 8 u log2(size); a
     power multiplies that by its exponent and the modulus to the power before. A delta weighs masses
     by a function of total variation 2 on the circle, whose k-th coefficient is at most 1/k. The
-    inverse transform adds an error whose Euclidean norm is at most r times that of the masses
-    (Higham 2002, Theorem 24.2); a sum of ``size`` of its entries, with weights up to 1, is at most
-    r times the Euclidean norm of all coefficients.
+    inverse transform adds r times the mean modulus to each mass. ``rare``: closer where few nodes
+    hold the mass. The Euclidean norm of its error is at most r times that of the masses (Higham
+    2002, Theorem 24.2); a sum of ``size`` of its entries, with weights up to 1, is at most r times
+    the Euclidean norm of all coefficients.
     """
     one = 8 * UNIT * math.log2(size)
     sizes = [np.abs(transform) + one for transform in transforms]
@@ -558,9 +564,9 @@ def _bound_rounding(
         for modulus, count in zip(sizes, counts, strict=True)
     )
     weights = 1 / np.maximum(np.arange(total.size), 1.0)
-    return 2 * float((weights * wrong).sum()) + one * math.sqrt(
-        2 * float((np.abs(total) ** 2).sum())
-    )
+    moduli = np.abs(total)
+    norm = math.sqrt(2 * float((moduli**2).sum())) if rare else 2 * float(moduli.sum())
+    return 2 * float((weights * wrong).sum()) + one * norm
 
 
 def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
@@ -574,19 +580,19 @@ def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     return power
 
 
-def _least(bound: Callable[[int], float]) -> float:
-    """The least value between ``LOWEST`` and ``HIGHEST`` of a function that falls and then rises.
+def _least(bound: Callable[[int], float], lowest: int) -> float:
+    """The least value between ``lowest`` and ``HIGHEST`` of a function that falls and then rises.
 
     (log M(rate) + c) / rate is one, c > 0: log M is convex and 0 at 0.
     """
     at, value = 0, bound(0)
     for way in (1, -1):
-        while LOWEST <= at + way <= HIGHEST and (further := bound(at + way)) <= value:
+        while lowest <= at + way <= HIGHEST and (further := bound(at + way)) <= value:
             at, value = at + way, further
     return value
 
 
-def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
+def _window(parts: list[tuple[int, Array, int]], h: float, lowest: int = LOWEST) -> tuple[int, int]:
     """Indices between which the sum of losses lies but for a mass of ``CUT`` at either end
     (Chernoff)."""
     low = sum(count * first for first, _, count in parts)
@@ -607,6 +613,6 @@ def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
             total += count * (top + math.log(max(moment, 1e-300)))  # above what underflows
         return total / rate
 
-    high = min(high, math.ceil(_least(lambda half: bound(half, 1)) / h) + 1)
-    low = max(low, math.floor(-_least(lambda half: -bound(half, -1)) / h) - 1)
+    high = min(high, math.ceil(_least(lambda half: bound(half, 1), lowest) / h) + 1)
+    low = max(low, math.floor(-_least(lambda half: -bound(half, -1), lowest) / h) - 1)
     return low, max(high, low + 1)

@@ -190,7 +190,7 @@ LEAST, LONGEST = 1e-2, 10**7
 ``LONGEST`` steps (rounding that adds up to 2e-6) get no statement."""
 FINE_LEVELS, COARSE_LEVELS = 64, 8
 """Different noise multipliers that are distinguished."""
-NODES, COARSE_NODES = 8000, 400
+NODES, COARSE_NODES = 2000, 400
 """Nodes of one step's likelihood ratio, for small deltas."""
 NEAR_FLOOR = 100.0
 """Deltas below so many allowances for rounding are looked for by tilted sums as well."""
@@ -227,9 +227,9 @@ class Pld(WithGaussian):
         mu = max(self.mu, subsampling.NARROWEST) * UP if self.mu > 0 else 0.0
         grid = subsampling.interval(levels, self.rate, mu, coarse=self.coarse)
         try:
-            pld = subsampling.losses(levels, self.rate, mu, grid)
-            size = subsampling.transform_size(levels, self.rate, mu, grid)
-            return pld, subsampling.allowance(levels, self.rate, grid, size)
+            return subsampling.losses(levels, self.rate, mu, grid), subsampling.allowance(
+                levels, self.rate, grid
+            )
         except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
             return None, 1.0
 

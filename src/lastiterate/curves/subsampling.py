@@ -23,21 +23,16 @@ import numpy as np
 
 from lastiterate.run.validation import Array
 
-WIDEST, NARROWEST, SHARE = 1e-4, 1e-6, 16
+WIDEST, NARROWEST, SHARE = 2e-4, 1e-6, 16
 """Interval of the privacy loss grid: a sixteenth of one step's standard deviation, within these
-bounds, of which the wider is dp-accounting's default. Splitting a loss between two grid points adds
-about a sixth of the squared interval to its variance, here 1/1500; below 1e-6 rounding would add
-more mass to the grid than its width does."""
+bounds. Splitting a loss between two grid points adds about a sixth of the squared interval to its
+variance, here 1/1500; below 1e-6 rounding would add more mass to the grid than its width does."""
 VARIED_SHARE, COARSE_SHARE = 8, 4
 """The same where more than four noises vary (1/400 of the variance; their rounding to levels weighs
 more), and on coarse grids."""
-MOST_SINGLE, MOST_TOTAL = 2**16, 2**20
+MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
 """Grid points of one step (four different steps may have as many each) and of the composition; the
 interval widens where more would be needed."""
-
-
-LONGEST_POWER = 2**16
-"""Compositions that are one power of one transform."""
 
 
 def is_installed() -> bool:
@@ -178,17 +173,6 @@ def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: 
     return total
 
 
-def transform_size(
-    levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: float
-) -> int | None:
-    """The points of the longest grid in ``losses`` where a single transform composes all steps."""
-    (z, count), *others = levels
-    if others or mu > 0 or count > LONGEST_POWER:
-        return None
-    laws = losses(levels, rate, mu, grid), _single(z, rate, grid)
-    return max(law.size for pld in laws for law in (pld._pmf_remove, pld._pmf_add))
-
-
 def directions(pld: object, epsilon: float) -> tuple[float, float]:
     """dp-accounting's delta of each order: the record is in the first data set, and in the second."""
     removed, added = (
@@ -236,7 +220,7 @@ def _hockey_sticks(order: Any, epsilons: Array) -> Array:
 def _repeat(part: Any, count: int) -> Any:
     """``count`` compositions of one distribution (in two stages where dp-accounting would compute
     size ** count)."""
-    if count <= LONGEST_POWER:
+    if count <= 2**16:
         return part.self_compose(count)
     head, rest = divmod(count, 64)
     total = part.self_compose(64, 1e-15 / head).self_compose(head)
@@ -262,9 +246,7 @@ def merge_levels(levels: tuple[tuple[float, int], ...], most: int) -> tuple[tupl
     return tuple(sorted(counts.items()))
 
 
-def allowance(
-    levels: tuple[tuple[float, int], ...], rate: float, grid: float, size: int | None = None
-) -> float:
+def allowance(levels: tuple[tuple[float, int], ...], rate: float, grid: float) -> float:
     """Bound on what rounding can take from dp-accounting's delta; u = 2^-53.
 
     The grid's masses are differences of one step's delta(eps), good to 1e-14, over the interval:
@@ -273,10 +255,9 @@ def allowance(
     transforms of at most 2^23 points have errors of 100 u in each coefficient, times the number of
     steps in their power; a step-like function of bounded variation weighs coefficient k by at most
     1/k, in total below 17. The inverse transform adds 100 u sqrt(2^23) in the sum of absolute
-    values. ``size``: points of the longer of one step's grid and the composition's, where one
-    transform of less than twice as many points does it all.
+    values.
     """
-    total = 1e-10 * (2 * len(levels) + 1) if size is None else 1.2e-14 * math.sqrt(2 * size)
+    total = 1e-10 * (2 * len(levels) + 1)
     for z, count in levels:
         total += count * (2e-13 + 1e-14 + 4e-16 * spread(z, rate) ** 2 / grid)
     return total
