@@ -44,6 +44,23 @@ def test_the_command_line_loads_no_engine_before_a_command_needs_it():
     run(f"import sys, lastiterate.cli\nassert not {HEAVY | {'cryptography'}} & set(sys.modules)")
 
 
+@pytest.mark.parametrize(
+    "words, unneeded",
+    [
+        ("--help", {"numpy", "typer", "rich", "lastiterate.cli"}),
+        ("verify --help", {"lastiterate.cli.train", "lastiterate.cli.account"}),
+        ("account --help", {"lastiterate.cli.train", "lastiterate.cli.plan"}),
+    ],
+)
+def test_a_command_imports_no_other(words, unneeded):
+    run(
+        f"import sys\nsys.argv = ['lastiterate', *{words.split()}]\n"
+        "from lastiterate.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        f"assert not {HEAVY | unneeded} & set(sys.modules)"
+    )
+
+
 @pytest.mark.parametrize("package", ["", "curves"])
 def test_every_public_name_is_found_where_the_stub_says(package):
     found = getattr(li, package) if package else li

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 import typer
@@ -215,6 +216,13 @@ def test_commands_are_listed_in_the_order_of_use_in_a_line_each():
     every = typer.main.get_command(app).commands
     assert set(every) == set(ordered)
     assert all(len(command.get_short_help_str(200)) <= 62 for command in every.values())
+
+
+def test_the_stored_list_of_commands_is_what_help_writes():
+    """After ``python -m lastiterate --help`` that imports every command; ``overview.txt`` is from
+    its first option on."""
+    stored = Path(li.__file__).with_name("overview.txt").read_text()
+    assert call("--help")[1].partition("[OPTIONS]")[2] == stored.partition("[OPTIONS]")[2]
 
 
 @pytest.mark.parametrize("name", OPTIONS)

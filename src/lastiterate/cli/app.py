@@ -190,7 +190,7 @@ class Application(typer.Typer):
         self._modules = list(modules)
 
     def load_only(self, module: str) -> None:
-        """Import the commands of one module, and of no other: `predict` needs no accounting."""
+        """Import the commands of one module, and of no other."""
         self._modules = []
         import_module(f"lastiterate.cli.{module}")
 
@@ -231,6 +231,8 @@ MODULES = (
     "train",
     "verify",
 )
+NAMESAKES = frozenset(MODULES) - {"data"}
+"""Commands that are in the module of their name."""
 app = Application(
     MODULES,
     cls=OrderedCommands,
