@@ -3,13 +3,15 @@
 python -m benchmarks.scale.torch_processes [--processes 1 2] [--library lastiterate opacus]   (a minute)
 
 A multilayer perceptron on synthetic records, Poisson batches, gloo on the processor, one thread a
-process. Clocks and processor times of the steps behind the first ten, by the first process.
+process; with --device cuda a GPU and NCCL for each. Clocks and processor times of the steps behind
+the first ten, and the most memory, of the device or of the process, by the first process.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -36,6 +38,13 @@ def perceptron() -> torch.nn.Module:
     )
 
 
+def synthetic_records(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return standard normal records, labelled by the largest of their first entries."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(RECORDS, INPUTS, generator=generator)
+    return x.to(device), x[:, :CLASSES].argmax(1).to(device)
+
+
 def lastiterate_steps(
     data: tuple[torch.Tensor, torch.Tensor], batch: int, steps: int
 ) -> Iterator[int]:
@@ -48,7 +57,11 @@ def lastiterate_steps(
         batching=li.Poisson(batch / RECORDS),
     )
     yield from make_private(
-        run, module=perceptron(), data=data, loss=functional.cross_entropy, delta=1e-5
+        run,
+        module=perceptron().to(data[0].device),
+        data=data,
+        loss=functional.cross_entropy,
+        delta=1e-5,
     )
 
 
@@ -56,9 +69,9 @@ def opacus_steps(data: tuple[torch.Tensor, torch.Tensor], batch: int, steps: int
     from opacus import PrivacyEngine
     from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 
-    model = perceptron()
+    model = perceptron().to(data[0].device)
     if int(os.environ["WORLD_SIZE"]) > 1:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("nccl" if data[0].is_cuda else "gloo")
         model = DifferentiallyPrivateDistributedDataParallel(model)
     model, optimizer, criterion, loader = PrivacyEngine().make_private(
         module=model,
@@ -83,20 +96,24 @@ def opacus_steps(data: tuple[torch.Tensor, torch.Tensor], batch: int, steps: int
                 break
 
 
-def measure(library: str, batch: int, steps: int) -> None:
+def measure(library: str, batch: int, steps: int, device: str) -> None:
     torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(RECORDS, INPUTS, generator=generator)
-    data = x, x[:, :CLASSES].argmax(1)
-    clocks = []
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    data, clocks = synthetic_records(device), []
     for _ in (lastiterate_steps if library == "lastiterate" else opacus_steps)(data, batch, steps):
+        if device == "cuda":
+            torch.cuda.synchronize()
         clocks.append((time.perf_counter(), time.process_time()))
     wall, spent = (
         1e3 * (clocks[-1][i] - clocks[FIRST - 1][i]) / (len(clocks) - FIRST) for i in range(2)
     )
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used = torch.cuda.max_memory_allocated() if device == "cuda" else used
     if os.environ.get("RANK") == "0":
         print(
-            f"| {library} | {os.environ['WORLD_SIZE']} | {batch} | {wall:.1f} ms | {spent:.1f} ms |",
+            f"| {library} | {os.environ['WORLD_SIZE']} | {batch} | {wall:.1f} ms | {spent:.1f} ms "
+            f"| {used / 1e6:.0f} |",
             flush=True,
         )
 
@@ -109,18 +126,29 @@ def main() -> None:
     given.add_argument("--library", nargs="+", default=["lastiterate", "opacus"])
     given.add_argument("--batch", type=int, default=512)
     given.add_argument("--steps", type=int, default=60)
+    given.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     given.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = given.parse_args()
     if asked.child:
-        measure(asked.library[0], asked.batch, asked.steps)
+        measure(asked.library[0], asked.batch, asked.steps, asked.device)
         return
-    print("| library | processes | batch | clock of a step | processor time of process 0 |")
-    print("|---|---|---|---|---|", flush=True)
+    print(
+        "| library | processes | batch | clock of a step | processor time of process 0 | peak MB |"
+    )
+    print("|---|---|---|---|---|---|", flush=True)
     for library in asked.library:
         for count in asked.processes:
             launched = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
             launched += [f"--nproc-per-node={count}", "-m", "benchmarks.scale.torch_processes"]
-            flags = ["--child", "--library", library, "--batch", str(asked.batch)]
+            flags = [
+                "--child",
+                "--device",
+                asked.device,
+                "--library",
+                library,
+                "--batch",
+                str(asked.batch),
+            ]
             subprocess.run([*launched, *flags, "--steps", str(asked.steps)], check=True)
 
 
