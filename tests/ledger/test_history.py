@@ -15,7 +15,7 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.budget import LineCheckpoints
+from lastiterate.ledger.budget_check import LineCheckpoints
 from lastiterate.ledger.database import FIRST, LINE, hash_chain
 from lastiterate.ledger.quote import quote_line
 from lastiterate.release.ledger_charge import make_charging

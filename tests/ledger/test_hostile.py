@@ -11,7 +11,7 @@ from lastiterate.curves.curve import EpsDelta
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.budget import Total
+from lastiterate.ledger.budget_check import Total
 from tiers import size
 
 MUTANTS = size(1000, 100_000, "MUTANTS")

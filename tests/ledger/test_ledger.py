@@ -17,7 +17,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database
-from lastiterate.ledger.budget import LineCheckpoints, Total
+from lastiterate.ledger.budget_check import LineCheckpoints, Total
 from lastiterate.ledger.quote import together
 
 RUN = "r" * 64

@@ -10,8 +10,8 @@ import pytest
 
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, budget
-from lastiterate.ledger.budget import LineCheckpoints
+from lastiterate.ledger import GaussianFilter, Ledger, budget_check
+from lastiterate.ledger.budget_check import LineCheckpoints
 
 ONE, OTHER = "1" * 64, "2" * 64
 
@@ -83,7 +83,7 @@ def test_of_two_that_begin_between_one_anothers_words_the_last_counts(
 ) -> None:
     """The digest of one that was killed behind its file is the line's: it could go on beside the
     first."""
-    entered, plain = list[int](), budget.transaction
+    entered, plain = list[int](), budget_check.transaction
 
     @contextmanager
     def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
@@ -94,7 +94,7 @@ def test_of_two_that_begin_between_one_anothers_words_the_last_counts(
         with plain(connection):
             yield
 
-    monkeypatch.setattr(budget, "transaction", transaction)
+    monkeypatch.setattr(budget_check, "transaction", transaction)
     with pytest.raises(InputError, match="another process"):
         line.begin(ONE, killed)
     line.resume(digest, 1)

@@ -15,7 +15,7 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.ledger import GaussianFilter, Ledger, database
-from lastiterate.ledger.budget import is_other_unit, is_row
+from lastiterate.ledger.budget_check import is_other_unit, is_row
 from lastiterate.ledger.quote import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")

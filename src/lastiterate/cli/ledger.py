@@ -16,7 +16,7 @@ from lastiterate.cli.help import PlainGroup
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
-    from lastiterate.ledger.budget import Release, Total
+    from lastiterate.ledger.budget_check import Release, Total
     from lastiterate.ledger.filters import Filter
 
 ledgers = typer.Typer(
@@ -69,7 +69,7 @@ def ledger_make(
     """
     from lastiterate.accounting.certificate_subject import format_rounded_up
     from lastiterate.ledger import Ledger
-    from lastiterate.ledger.budget import is_row
+    from lastiterate.ledger.budget_check import is_row
     from lastiterate.release.allowance import Allowance
 
     if adjacency not in ("zero-out", "replace-one", "add-remove"):

@@ -1,4 +1,7 @@
-"""Privacy guarantees: curves with a direction, and their composition."""
+"""Privacy guarantees: curves with a direction, and their composition.
+
+A theorem gives the curve of a run, and ``curve.epsilon(delta)`` the run's epsilon.
+"""
 
 from lastiterate.lazy import attach
 

@@ -1,4 +1,7 @@
-"""Noise of several steps at once, independent or correlated, computed while steps run."""
+"""Noise of several steps at once, independent or correlated, computed while steps run.
+
+Discrete noise is made in ``exact_noise.py``.
+"""
 
 from __future__ import annotations
 

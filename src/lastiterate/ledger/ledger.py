@@ -1,6 +1,6 @@
 """The ledger: a release is reserved before a record is read, and kept.
 
-Whether it fits into its budget is decided in ``budget.py``.
+Whether it fits into its budget is decided in ``budget_check.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.lazy import RenamedAttribute
 from lastiterate.ledger import database
-from lastiterate.ledger.budget import (
+from lastiterate.ledger.budget_check import (
     COLUMNS,
     Release,
     Stage,

@@ -15,7 +15,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.ledger.budget import Release, Total
+from lastiterate.ledger.budget_check import Release, Total
 from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Filter, GaussianFilter
 from lastiterate.ledger.ledger import Ledger
 

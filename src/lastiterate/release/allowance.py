@@ -15,7 +15,7 @@ from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import NAME_UNITS, InputError, NotCertified
-from lastiterate.ledger.budget import Total, refusal
+from lastiterate.ledger.budget_check import Total, refusal
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.release.units import guess_unit_column
 from lastiterate.run.batching import FullBatch

@@ -23,7 +23,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.certificate_subject import to_unit_name
 from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
-from lastiterate.ledger.budget import LineCheckpoints, is_other_unit
+from lastiterate.ledger.budget_check import LineCheckpoints, is_other_unit
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.ledger import Ledger, check_charges
 from lastiterate.ledger.quote import describe_second_name
@@ -39,7 +39,7 @@ from lastiterate.release.units import Units, find_id_columns, find_unit_column
 if TYPE_CHECKING:
     from lastiterate.data.schema import Schema
     from lastiterate.engine.checkpoint import Checkpoint, Key
-    from lastiterate.ledger.budget import Release, Total
+    from lastiterate.ledger.budget_check import Release, Total
     from lastiterate.release.released_model import ReleasedModel
 
 EVERY = 60.0

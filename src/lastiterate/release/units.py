@@ -18,7 +18,7 @@ from lastiterate.data.file_stream import SelectedRecords, Stream
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, CodedCells, Table, canonical_text, check_header
 from lastiterate.errors import InputError
-from lastiterate.ledger.budget import is_same_word
+from lastiterate.ledger.budget_check import is_same_word
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept, check_text, positive_integer
 

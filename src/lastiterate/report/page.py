@@ -17,7 +17,7 @@ from lastiterate import limits
 from lastiterate.accounting.certificate_json import CheckResult
 from lastiterate.accounting.certificate_subject import format_rounded_up
 from lastiterate.errors import InputError
-from lastiterate.ledger.budget import is_other_unit
+from lastiterate.ledger.budget_check import is_other_unit
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.release.folder import NOT_CERTIFIED, PAGE, describe_failure
 from lastiterate.report import page_parts

@@ -2,7 +2,8 @@
 
 A batching answers questions about itself, so that theorems, trainer and reports need not know which
 one it is. ``n`` is the public number of records in all of them. A new one also needs a sampler
-(engine/samplers.py).
+(engine/samplers.py), which the trainer draws with; ``draws`` is the plain reference that it is
+tested against.
 """
 
 from __future__ import annotations
