@@ -61,6 +61,16 @@ def test_a_command_imports_no_other(words, unneeded):
     )
 
 
+def test_a_second_command_of_one_process_finds_its_module():
+    """``report`` is in a module of another name; the first command imported its own alone."""
+    run(
+        "import sys\nfrom lastiterate.cli import main\n"
+        "for words in ['verify', '-h'], ['report', '-h']:\n"
+        "    sys.argv = ['lastiterate', *words]\n    try:\n        main()\n"
+        "    except SystemExit as left:\n        assert not left.code, words"
+    )
+
+
 @pytest.mark.parametrize("package", ["", "curves"])
 def test_every_public_name_is_found_where_the_stub_says(package):
     found = getattr(li, package) if package else li

@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli.app import NAMESAKES, app, translate_to_flags
+from lastiterate.cli.app import app, choose_modules, translate_to_flags
 
 __all__ = ["app", "main"]
 
@@ -22,9 +22,7 @@ def main() -> None:
         lambda text: print(f"warning: {translate_to_flags(text, given)}", file=sys.stderr)
     )
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
-    word = sys.argv[1] if len(sys.argv) > 1 else ""
-    if word in NAMESAKES:
-        app.load_only(word)
+    choose_modules(sys.argv[1] if len(sys.argv) > 1 else "")
     try:
         app()
     except OSError as error:  # help that could not be written; commands say theirs themselves

@@ -187,12 +187,12 @@ class Application(typer.Typer):
     def __init__(self, modules: Sequence[str], **given: Any) -> None:
         self._modules, self._commands, self._groups = list[str](), list[Any](), list[Any]()
         super().__init__(**given)
+        self._every = tuple(modules)
         self._modules = list(modules)
 
-    def load_only(self, module: str) -> None:
-        """Import the commands of one module, and of no other."""
-        self._modules = []
-        import_module(f"lastiterate.cli.{module}")
+    def choose_modules(self, word: str) -> None:
+        """Import the commands of the module of that name alone, or of all where there is none."""
+        self._modules = [word] if word in NAMESAKES else list(self._every)
 
     def _load(self) -> None:
         modules, self._modules = self._modules, []
@@ -241,6 +241,7 @@ app = Application(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train under differential privacy and release only the final model.",
 )
+choose_modules = app.choose_modules
 console = Terminal()
 FILES = "CSV, TSV (.gz), Parquet, NumPy, IDX, CIFAR-10, or -"
 FLAG_HELP = {
