@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ from lastiterate.data.binary_files import (
     read_idx_shaped,
 )
 from lastiterate.data.parquet import (
-    ARROW,
     check_not_empty,
     count_groups,
     find_group,
@@ -88,6 +86,17 @@ class FileSnapshot:
                 while part := file.read(PIECE):
                     yield np.frombuffer(part, np.uint8)
         self.check()
+
+    @property
+    def file_identity(self) -> str:
+        """What processes that see one and the same files find alike, and copies of them otherwise:
+        sizes, times of the last change and inodes; "" where a file system has no inodes.
+
+        Devices have other numbers on other machines.
+        """
+        if any(inode == 0 for *_, inode in self.states):
+            return ""
+        return repr([(size, changed, inode) for size, changed, _, inode in self.states])
 
     @property
     def size(self) -> int:
@@ -173,11 +182,6 @@ class Stream(ABC):
         """Return the record at which reading has to begin for record number ``first``."""
         return 0 if self.dear else first
 
-    def fingerprint_copies(self) -> Iterator[np.ndarray]:
-        """Arrays that distinguish what may be copies of one file; of all its bytes where nothing
-        shorter does."""
-        return self.watched.fingerprint()
-
     @property
     def count(self) -> int:
         """Records of the file, also those that are not used."""
@@ -242,18 +246,6 @@ class ParquetParts(Stream):
             at += count
         return at
 
-    def fingerprint_copies(self) -> Iterator[np.ndarray]:
-        """Sizes and footers, which have the sizes and extremes of every column of a row group."""
-        if self.watched.paths[0].suffix.lower() in ARROW:  # its footer has sizes alone
-            yield from super().fingerprint_copies()
-            return
-        yield np.array(self.watched.states)[:, 0]
-        for part in self._parts:
-            with part.path.open("rb") as file:
-                file.seek(-8, os.SEEK_END)
-                file.seek(-8 - int.from_bytes(file.read(4), "little"), os.SEEK_END)
-                yield np.frombuffer(file.read(), np.uint8)
-
 
 def split_tables(tables: Iterable[Table], most: int, first: int) -> Iterator[Table]:
     """Tables of cells of 1 .. ``most`` records, without those before number ``first``."""
@@ -295,9 +287,6 @@ class SelectedRecords(Stream):
     def find_start(self, first: int) -> int:
         start = self._whole.find_start(int(self._numbers[first])) if first < len(self) else first
         return int(np.searchsorted(self._numbers, start))
-
-    def fingerprint_copies(self) -> Iterator[np.ndarray]:
-        return self._whole.fingerprint_copies()
 
     @property
     def count(self) -> int:

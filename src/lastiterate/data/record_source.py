@@ -141,9 +141,10 @@ class EncodedSource:
         """Return the record at which reading has to begin for record number ``first``."""
         return self.stream.find_start(first)
 
-    def fingerprint_copies(self) -> Iterator[np.ndarray]:
-        """Arrays that distinguish what may be copies of one file."""
-        return self.stream.fingerprint_copies()
+    @property
+    def file_identity(self) -> str:
+        """As that of ``FileSnapshot``."""
+        return self.stream.watched.file_identity
 
     def tables(self, most: int, first: int = 0) -> Iterator[Table]:
         """The same before they become rows."""
@@ -185,6 +186,11 @@ class ArraySource:
     def check(self) -> None:
         """Refuse files that changed since they were found."""
         self.file.watched.check()
+
+    @property
+    def file_identity(self) -> str:
+        """As that of ``FileSnapshot``."""
+        return self.file.watched.file_identity
 
     def fingerprint(self) -> Iterator[np.ndarray]:
         """The bytes of the files."""

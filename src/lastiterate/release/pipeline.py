@@ -125,7 +125,9 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
             run=f"{order.certificate.run.to_json()} {order.exact}",
             schema=repr(order.schema),
         )
-        order.processes.check_records(lambda: _fingerprint(order.data))
+        order.processes.check_records(
+            lambda: _fingerprint(order.data), getattr(order.data, "file_identity", "")
+        )
     if not isinstance(order.data, LazyRecords) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats
@@ -151,7 +153,7 @@ def _fingerprint(data: Any) -> Iterable[Any]:
     import jax
 
     if isinstance(data, LazyRecords) or is_source(data):
-        return getattr(data, "fingerprint_copies", data.fingerprint)()
+        return data.fingerprint()
     parts = (np.asarray(part) for part in jax.tree.leaves(data))
     return (part.astype(str) if part.dtype == object else part for part in parts)
 

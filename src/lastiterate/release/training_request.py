@@ -186,8 +186,11 @@ class Processes:
     def check_same(self, **facts: str) -> None:
         """Refuse facts that differ between processes, by the argument that they are about."""
 
-    def check_records(self, fingerprint: Callable[[], Iterable[Any]]) -> None:
+    def check_records(self, fingerprint: Callable[[], Iterable[Any]], identity: str = "") -> None:
         """Refuse processes that have different records.
+
+        ``identity``: which files the records lie in. Where it is the same in every process all read
+        one file, and no ``fingerprint`` is made.
 
         **Guarantee:** only whether they are equal follows from the records: what is compared are
         digests under a secret of this call. Data sets that differ in one record, and in all
