@@ -3,6 +3,9 @@
 Nothing is derived here: who reads a model folder to predict needs no accounting.
 """
 
+# what a file holds is checked here, not known
+# pyright: basic
+
 from __future__ import annotations
 
 import hashlib
@@ -41,9 +44,6 @@ def content_hash(body: dict[str, Any]) -> str:
 # The releaser's statement: what a release document needs and no computation can derive.  It is
 # stored in a certificate next to the derived fields, covered by its hash, and shown as a statement
 # everywhere.
-
-# pyright: basic
-# what a file holds is checked here, not known
 
 
 TEXTS = {

@@ -1,5 +1,7 @@
 """Attack a network with one adversarial image among neighbouring image sets."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import time
@@ -19,7 +21,6 @@ from lastiterate.errors import InputError
 from lastiterate_papers.deepfool import Logits, fool_all
 from lastiterate_papers.finished_cells import Cells
 
-# pyright: basic
 # what JAX makes of functions has no types
 
 Many = Callable[..., np.ndarray]

@@ -5,16 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 import lastiterate as li
 from lastiterate.engine.random import key_from_seed
-
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
-
-from lastiterate.torch import module_training, recorded_operations  # noqa: E402
-from lastiterate.torch.recorded_operations import RecordedComputation  # noqa: E402
+from lastiterate.torch import module_training, recorded_operations
+from lastiterate.torch.recorded_operations import RecordedComputation
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(0, 3, 40)

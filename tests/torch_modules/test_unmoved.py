@@ -1,15 +1,14 @@
 """Parameters that no record moves, and hooks on gradients, are refused before anything is paid."""
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import lastiterate as li  # noqa: E402
-from lastiterate.errors import InputError  # noqa: E402
-from lastiterate.torch import Grouped, private_version  # noqa: E402
-from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph  # noqa: E402
-from lastiterate.torch.record_gradients import PerRecord, to_theta  # noqa: E402
-from lastiterate.torch.trial_training import check_training  # noqa: E402
+import lastiterate as li
+from lastiterate.errors import InputError
+from lastiterate.torch import Grouped, private_version
+from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
+from lastiterate.torch.record_gradients import PerRecord, to_theta
+from lastiterate.torch.trial_training import check_training
 
 CROSS = torch.nn.functional.cross_entropy
 RUN = li.Run(

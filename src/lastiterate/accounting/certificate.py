@@ -1,5 +1,8 @@
 """Certificates: their subject, the numbers that follow, and their words and JSON."""
 
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import json
@@ -39,10 +42,6 @@ from lastiterate.lazy import RenamedAttribute, accept_old_names
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
-
-# arguments are checked because callers are not
-# pyright: reportUnnecessaryIsInstance=false
-
 
 SUBJECTS: dict[str, type[CertificateSubject]] = {
     kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)

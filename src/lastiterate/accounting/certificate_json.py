@@ -1,5 +1,9 @@
 """A certificate as JSON, its citations, and the comparison of a written one with its subject."""
 
+# what a file holds is checked here, not known
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import json
@@ -18,8 +22,6 @@ from lastiterate.certificate_statement import check_statement, content_hash
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Theorem
-
-# A certificate as JSON, and its citations as BibTeX.
 
 # Citations.
 
@@ -172,9 +174,6 @@ def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) ->
 
 # Compare a written certificate with what follows from its subject.
 
-# what a file holds is checked here, not known
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 RECORDED = {
     "delta",

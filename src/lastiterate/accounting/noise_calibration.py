@@ -1,5 +1,8 @@
 """Find the noise or the number of steps that a budget allows."""
 
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import math
@@ -144,9 +147,6 @@ def warn_of_stated_noise(stated: Run, found: Certificate, epsilon: float, delta:
 
 
 # Noise or steps that a budget allows.
-
-# arguments are checked because callers are not
-# pyright: reportUnnecessaryIsInstance=false
 
 
 MOST_STEPS = 10**7

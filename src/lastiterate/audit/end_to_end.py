@@ -43,8 +43,6 @@ from lastiterate.run.measured_smoothness import StableSteps
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.run import Run
 
-# Audit the entry points that users call, preparation and planning included.
-
 # What users call, audited as a whole: private preparation with its noise, planning, encoding, and
 # the steps.  Models are trained one by one. What is attacked is everything that is released:
 # weights, and what the preparation found.

@@ -181,8 +181,6 @@ class CombinedBounds:
         return next((epsilon for epsilon in epsilons if epsilon is not None), None)
 
 
-# Lower bounds from a single training run, for one epsilon and for a whole privacy curve.
-
 # Auditing with a single training run, against a whole privacy curve (Mahloujifar, Melis, Chaudhuri
 # 2024).  Every record is in with probability 1/2, and r of m are guessed. p_j is the probability
 # that j guesses are right, f the trade-off function of one record. Given the others' guesses, a

@@ -15,8 +15,6 @@ from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.validation import Array, check_integer, check_kept, positive
 
-# Bayesian linear regression and divergences between Gaussians.
-
 # How far two Gaussians are apart: Renyi divergences in one dimension.
 
 

@@ -26,13 +26,14 @@ from lastiterate.cli.flag_bundles import bundle_flags
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_integer
 
-# ``lastiterate audit``: flags in, one table out.
-
 if TYPE_CHECKING:
     from lastiterate.accounting.certificate import Certificate
     from lastiterate.audit import AuditReport, OneRunReport
     from lastiterate.audit.runner import AuditTarget
     from lastiterate.run.run import Run
+
+
+# ``lastiterate audit``: flags in, one table out.
 
 
 def list_attacks() -> dict[str, str]:

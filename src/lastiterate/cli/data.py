@@ -25,10 +25,12 @@ from lastiterate.cli.app import (
 from lastiterate.cli.flag_bundles import ReadFile, bundle_flags
 from lastiterate.errors import InputError
 
-# ``lastiterate features``: images to features with a public backbone.
-
 if TYPE_CHECKING:
     import numpy as np
+
+
+# ``lastiterate features``: images to features with a public backbone.
+
 
 OWN = ("scattering", "patches")
 """Maps of this package; others are networks."""

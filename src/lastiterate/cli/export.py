@@ -27,6 +27,9 @@ from lastiterate.cli.run_flags import first_words
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_choice
 
+if TYPE_CHECKING:
+    from lastiterate.report.subject import ReportSource
+
 # ``lastiterate explore``: the accountant behind sliders, on this machine alone.
 
 
@@ -60,11 +63,6 @@ def explore_command(
     finally:
         server.server_close()
 
-
-# `lastiterate export`, `sign` and `report`.
-
-if TYPE_CHECKING:
-    from lastiterate.report.subject import ReportSource
 
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 

@@ -33,12 +33,13 @@ from lastiterate.run.preprocessing import PrivateMean
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, weighs_classes
 from lastiterate.run.updates import HeavyBall
 
-# What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
-
 if TYPE_CHECKING:
     from lastiterate.data.schema import Schema
     from lastiterate.release.file_training import TrainResult
     from lastiterate.run.run import Run
+
+
+# What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
 
 
 def model_to_json(result: TrainResult, where: str) -> dict[str, Any]:
@@ -124,10 +125,6 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
 
 # What the terminal shows: tables and short texts from certificates; pure functions of what they are
 # given.
-
-if TYPE_CHECKING:
-    from lastiterate.release.file_training import TrainResult
-    from lastiterate.run.run import Run
 
 
 HIDES = {

@@ -140,9 +140,6 @@ def show_head(ledger: Ledger | None) -> None:
 
 # ``lastiterate train``: a file in, a released model out.
 
-if TYPE_CHECKING:
-    from lastiterate.release.file_training import TrainResult
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training(ReadFile, FromFile):

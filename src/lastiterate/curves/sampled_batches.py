@@ -29,8 +29,6 @@ from lastiterate.curves.ratio_law import Chernoff, Ratio, Tilted, compose_ratios
 from lastiterate.curves.renyi import SampledRenyi, check_sampled, divergence_of, renyi_sum
 from lastiterate.run.validation import Array
 
-# Batches of a fixed size: the composition of amplified steps.
-
 # Batches of a fixed size, drawn again at every step: the composition of amplified steps.  A step
 # draws b of the n records without replacement, q = b/n, and adds noise of standard deviation z
 # times the largest gradient of one record (under replace-one: the largest difference of two) to

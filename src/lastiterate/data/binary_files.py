@@ -19,8 +19,6 @@ from lastiterate.data.table import FormatFacts, Table, array_table, damage_error
 from lastiterate.errors import InputError
 from lastiterate.limits import open_unpacked, refuse_beyond
 
-# CIFAR-10 batches in their binary form.
-
 # CIFAR-10 as its authors distribute it: binary batches and their folder (Krizhevsky 2009). A record
 # is a label byte and 3072 pixel bytes (32 x 32 red, then green, then blue). The Python batches hold
 # the same images; they are pickles, which are programs, and are not opened.
@@ -86,8 +84,6 @@ def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         )
     return records[:, 1:], records[:, 0]
 
-
-# NumPy archives and arrays, IDX files and files of images.
 
 # IDX files, gzipped or not: the format of MNIST and its relatives (LeCun, Cortes and Burges, "The
 # MNIST database"). Two zero bytes, a type, the number of dimensions, then each size as a

@@ -5,6 +5,8 @@ reader parses it otherwise. Cells of text are coded: what a schema says of a tex
 for each block.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
 import csv
@@ -54,7 +56,6 @@ from lastiterate.errors import InputError
 # null, and a key that a record does not have, is a missing cell. A key that the schema does not
 # describe is refused as in every table.
 
-# pyright: basic
 # Arrow has no types, and what JSON holds is checked here
 
 

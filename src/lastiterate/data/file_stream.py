@@ -45,8 +45,6 @@ from lastiterate.data.table import (
 )
 from lastiterate.errors import InputError
 
-# Files read piece by piece: a Parquet or Arrow file or a folder of parts, checked for changes.
-
 # What every kind of file gives when it is read piece by piece, and what notices that it changed
 # meanwhile.
 

@@ -29,6 +29,9 @@ from lastiterate.run.preprocessing import (
 )
 from lastiterate.run.run import Run
 
+if TYPE_CHECKING:
+    from lastiterate.engine.random import Key
+
 # Rows scaled down to a public norm.
 
 ROW_SHRINK = 1 - 2.0**-20
@@ -98,9 +101,6 @@ def allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     first = -buffer.ctypes.data % 64
     return buffer[first : first + size].view(dtype).reshape(shape)
 
-
-if TYPE_CHECKING:
-    from lastiterate.engine.random import Key
 
 # Sums over slices of rows, which several processes may share.
 

@@ -17,8 +17,6 @@ from lastiterate.accounting.certificate_json import check_schema
 from lastiterate.atomic_files import FULL, link_or_move, sync_folder
 from lastiterate.errors import InputError
 
-# The file of a ledger: its tables, how it is opened, and what is refused as not one.
-
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
 VERSION = 2
 DISK_CACHE = "PRAGMA fullfsync = ON"  #: on macOS a commit leaves the disk's cache, too
@@ -246,8 +244,6 @@ def snapshot(connection: sqlite3.Connection) -> Generator[sqlite3.Connection, No
     finally:
         copy.close()
 
-
-# The chained history of a ledger: every event, and what the tables must be.
 
 # Everything that happened to a ledger, each event tied to all before it; the tables must be what
 # the events give.  **Guarantee:** a change to a field of a budget, of a line, of a state or of an

@@ -34,8 +34,6 @@ from lastiterate.ledger.database import damage, hash_chain, make, open_ledger, s
 from lastiterate.ledger.filters import Filter
 from lastiterate.run.adjacency import check_same
 
-# The ledger: reserve before a record is read, refuse what does not fit, remember what was released.
-
 MOST_TEXT = 200
 """Characters of a name, a unit, a purpose."""
 MOST_ROWS = 10**6

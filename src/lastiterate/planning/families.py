@@ -36,8 +36,6 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, InverseDecay, StableSteps, StepSchedule
 from lastiterate.run.updates import HeavyBall
 
-# Plans on rows whitened in part by a private covariance.
-
 # Rows whitened in part by a private covariance, on the unit sphere or clipped; fresh secret blocks,
 # or full batches.  Constants were compared on synthetic families
 # (benchmarks/utility/planner_constants.py).

@@ -31,16 +31,18 @@ from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 from lastiterate.release.units import Units, find_id_columns, find_unit_column
 
-# Charge one fit to a ledger and checkpoint it. The order matters: the release is charged, and
-# said to have touched records, before a record is read; then a checkpoint binds the run's key to
-# that line of the ledger. A fit that is killed after its charge resumes from its checkpoint under
-# the same line: it is charged once.
-
 if TYPE_CHECKING:
     from lastiterate.data.schema import Schema
     from lastiterate.engine.checkpoint import Checkpoint, Key
     from lastiterate.ledger.budget_check import Release, Total
     from lastiterate.release.released_model import ReleasedModel
+
+
+# Charge one fit to a ledger and checkpoint it. The order matters: the release is charged, and
+# said to have touched records, before a record is read; then a checkpoint binds the run's key to
+# that line of the ledger. A fit that is killed after its charge resumes from its checkpoint under
+# the same line: it is charged once.
+
 
 EVERY = 60.0
 """Seconds between checkpoints."""

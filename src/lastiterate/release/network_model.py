@@ -1,5 +1,7 @@
 """Networks and other losses of one record, released with their certificate."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import sys
@@ -84,7 +86,6 @@ def check_stateless(params: object) -> None:
 
 # Parameters in nested structures, as named arrays and back; JSON holds the path of each array.
 
-# pyright: basic
 # places in JAX's trees have no types
 
 

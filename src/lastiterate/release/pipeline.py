@@ -31,6 +31,9 @@ from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept, positive_integer
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 # Every release goes through ``run_release``: refuse what does not fit, charge, execute, certify.
 # Kinds of models (``model_kinds``) differ in what they refuse and how they execute.
 
@@ -264,9 +267,6 @@ def store_paid(model: ReleasedModel, place: Path) -> tuple[folder.StoredModel, s
 
 
 # Bars of steps and time while a model is trained; nothing in them depends on the data.
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from lastiterate.errors import InputError
 from lastiterate.markup import Markup, tag
 from lastiterate.theorems.theorem import FAMILIES, Applies, Kind
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
 # One style for every picture: what is certified, reached, assumed or measured differs in dash and
 # marker, not in colour alone.  The colours are those of Okabe and Ito (2008), which colour-blind
 # readers can distinguish; in grey their lightness and the dashes differ.
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """JSON for the dataclasses of a run, and TOML: strict about text from strangers."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import json
@@ -27,13 +29,14 @@ from lastiterate import limits
 from lastiterate.errors import InputError
 from lastiterate.run.validation import integer, to_float, to_floats
 
-# JSON for the dataclasses of a run, strict about text from strangers.
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 # JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else
 # accepted. ``normalise_fields`` reads the types that a field may have from its annotation when the
 # object is built: nothing about single fields stands here.
 
-# pyright: basic
 # what JSON holds is checked here, not known
 
 
@@ -250,8 +253,6 @@ def _union(members: tuple[Any, ...]) -> Check:
 # differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers
 # understand differently certifies nothing.
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LARGEST = 2**63
 _PARTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.DOTALL)
@@ -388,9 +389,6 @@ def _number(digits: str, where: str) -> float:
 # the number of parts of a dotted key; both are bounded before it reads. Numbers are those that JSON
 # may hold, so that what was read can be written into a model's folder.
 
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TOKENS = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}|\Z)|'

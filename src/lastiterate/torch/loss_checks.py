@@ -1,5 +1,7 @@
 """Requirements on a loss: one number for a record, and no state that a forward pass changes."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import functools
@@ -28,11 +30,6 @@ from lastiterate.torch.vectorisation_checks import (
     make_synthetic_records,
     normal,
 )
-
-# State other than tensors that a forward pass could change.
-
-# pyright: reportMissingImports=false
-
 
 # Attributes, lists, closures, generators. A module that counts its calls, keeps what it answered or
 # draws from Python's or NumPy's generators gives a record a gradient that follows from earlier
@@ -165,8 +162,6 @@ def _is_filled(cell: Any) -> bool:
 
 
 # Requirements on a loss: one number for a record, with a gradient that the record moves.
-
-# pyright: reportMissingImports=false
 
 
 FILLS = (normal, torch.ones_like, torch.zeros_like)

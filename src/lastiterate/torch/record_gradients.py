@@ -1,5 +1,7 @@
 """Per-record gradients of a module, clipped and summed, and the loss of one record."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import math
@@ -182,11 +184,6 @@ def class_weight_error() -> InputError:
         'write reduction="sum" next to the weights, or leave them out of the loss and write '
         "class_weight= of train",
     )
-
-
-# Sums of clipped per-record gradients of a module.
-
-# pyright: reportMissingImports=false
 
 
 # Tensors that a forward pass may read and not write. Records that are vectorised share the memory

@@ -1,5 +1,7 @@
 """Checks of modules: refusals before anything is paid, and nothing else changed by a training."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import hashlib
@@ -39,11 +41,6 @@ from lastiterate.torch.records import (
     whole,
 )
 from lastiterate.torch.vectorisation_checks import make_synthetic_records, normal
-
-# Refusals of modules, losses and augmentations before anything is paid.
-
-# pyright: reportMissingImports=false
-
 
 # Refusals of an augmentation before a record is read: it is tried on synthetic records under
 # synthetic keys.
@@ -322,8 +319,6 @@ def check_fits(
 
 # What a training did to a module: the trained parameters changed, and every other number is bit
 # for bit as before.
-
-# pyright: reportMissingImports=false
 
 
 TRAINED, KEPT = "trained", "kept"

@@ -1,5 +1,7 @@
 """Checks that a vectorised gradient has the bits of one that is computed alone; sizes of chunks."""
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import math
@@ -26,8 +28,6 @@ from lastiterate.torch.record_gradients import PerRecord, cast_records
 # A module may cast by itself: with ``torch.autocast`` inside of its forward pass, or tensor by
 # tensor. Its parameters are still those of the run, in single precision at least, and so are
 # gradients by them: norms, clips and sums lose nothing.
-
-# pyright: reportMissingImports=false
 
 
 ROUNDINGS = 16
@@ -102,9 +102,6 @@ class Coarsest(TorchDispatchMode):
     def coarse(self) -> bool:
         """Whether rounding alone may differ by more than ``LEAST``."""
         return self.tolerance > LEAST
-
-
-# pyright: reportMissingImports=false
 
 
 # Chunks in which every record's gradient has the same bits, whatever its position and the other

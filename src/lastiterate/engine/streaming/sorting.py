@@ -33,8 +33,6 @@ from lastiterate.engine.streaming.source import (
 )
 from lastiterate.run.run import Run
 
-# Sort records into secret permutations or batches, in one process or several.
-
 # Records sorted by random words that each has: into a secret permutation, or into secret batches.
 # Two steps, of which neither holds more than a share of the records in memory. Scatter: every
 # record goes to one of several buckets, by the size of its word. Read: one bucket after the other
