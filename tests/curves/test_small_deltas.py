@@ -133,6 +133,19 @@ def test_transforms_lose_no_more_than_is_counted(copies):
     assert ratio_law._bound_rounding([flat], [1], flat, 2**16, rare=True) >= 2**8 * wrong + forward
 
 
+@pytest.mark.parametrize("rare", [False, True])
+def test_rounding_of_coefficients_far_below_one_is_bounded(rare):
+    """Masses spread over the circle have small coefficients, whose errors are not: the worst signs
+    add up to a delta."""
+    size = 2**16
+    transform = np.zeros(size // 2 + 1, dtype=complex)
+    transform[0] = 1.0
+    wrong = 8 * ratio_law.UNIT * math.log2(size)
+    indicator = np.fft.rfft(np.arange(size) < size // 3) / size
+    worst = wrong * 2 * np.abs(indicator[1:]).sum()
+    assert ratio_law._bound_rounding([transform], [1], transform, size, rare=rare) >= worst
+
+
 def test_moments_bound_the_exact_product():
     """Against the product itself where rounding hides nothing, in both orders, also with a Gaussian
     mechanism."""
