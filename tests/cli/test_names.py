@@ -21,7 +21,6 @@ COMMAND = re.compile(
 QUOTES = {
     "report/execution_section.py": "the command that repeats an audit is put together from its settings",
     "engine/streaming/buffers.py": "an environment variable of another library",
-    "engine/checkpoint.py": "a key comes by an argument or an option: the remedy names both",
     "release/file_training.py": "several candidates are a matter of the command line alone",
     "release/allowance.py": "a remedy names the option next to the argument",
 }

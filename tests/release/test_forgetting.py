@@ -358,6 +358,17 @@ def test_models_that_are_not_known_to_forget():
         li.NotCertified, match="its own differential privacy gives epsilon 1 at delta"
     ):
         li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
+    measured = replace(
+        run,
+        clip=None,
+        loss=li.Logistic(row_norm=1.0, ridge=0.1),
+        optimizer=None,
+        step_size=li.RelativeToSmooth(1.9),
+        preprocessing=(li.TopEigenvalue(noise_multiplier=20.0),),
+    )
+    model = li.train(measured, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
+    with pytest.raises(li.NotCertified, match="measured on the records.*gives epsilon 1 at delta"):
+        li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
     network = li.train(
         replace(run, loss=li.KnownConstants(), optimizer=None),
         (X, Y),

@@ -80,7 +80,7 @@ class Unlearning(CertificateSubject):
         if not self.requests:
             raise InputError("requests", "must hold at least one", 0)
         if isinstance(self.training, Run):
-            _check_training(self.training)
+            check_training(self.training)
         for part in self.requests:
             check_integer("removed", part.removed, most=self.training.n)
             _check_steps(part.run, STEPS)
@@ -220,7 +220,7 @@ def _request(data: Any) -> Continued:
             raise InputError("requests", "must each hold removed and run", None)
 
 
-def _check_training(run: Run) -> None:
+def check_training(run: Run) -> None:
     """Refuse a training whose weights nothing keeps close to those without a record."""
     check_described(run)
     if minimiser_of(run.method) is not None:

@@ -47,8 +47,8 @@ HAS_MODES = os.name != "nt"
 """Whether a file's mode says who may read it; Windows has lists of access instead, which nothing here
 reads."""
 HELP = (
-    "write 64 hexadecimal digits to a file of mode 0600 and name it with checkpoint_key= "
-    f"(--checkpoint-key) or in {FILE_VARIABLE}, or put the digits into {VARIABLE}"
+    "write 64 hexadecimal digits to a file of mode 0600 and name it with checkpoint_key= or in "
+    f"{FILE_VARIABLE}, or put the digits into {VARIABLE}"
 )
 
 

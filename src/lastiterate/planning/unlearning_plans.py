@@ -18,7 +18,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.accounting.unlearning import NOT_OTHERS, Unlearning
+from lastiterate.accounting.unlearning import NOT_OTHERS, Unlearning, check_training
 from lastiterate.analysis.restarted_sampling import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.curves.composition import compose
@@ -142,6 +142,8 @@ def plan_unlearning(
     """
     budget(epsilon, delta)  # refuses what no budget can be
     check_integer("epochs", most)
+    if isinstance(training, Run):
+        check_training(training)
     best, chosen, std = math.inf, None, None
     for passes, runs in groupby(candidates(training), key=lambda pair: pair[0]):
         if passes > most or best <= GOOD:
