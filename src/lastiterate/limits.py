@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lastiterate.errors import InputError
+from lastiterate.remote_files import open_bytes
 
 TEXT = 2**27
 """Bytes of a JSON text. A certificate has kilobytes, or a few megabytes with a list of noise for
@@ -154,8 +155,13 @@ class Unpacked(gzip.GzipFile):
     """A gzip file that is read up to the limit, and refused beyond."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        self._packed = open_bytes(path)
+        super().__init__(path.name, "rb", fileobj=self._packed)
         self._path, self._count = path, 0
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
 
     def read(self, size: int | None = -1) -> bytes:
         chunk = super().read(
@@ -183,9 +189,9 @@ class Unpacked(gzip.GzipFile):
 
 def open_unpacked(path: Path) -> Unpacked | BufferedReader:
     """The bytes of a file, unpacked on the way if its content is gzip, whatever its name says."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         packed = file.read(2) == b"\x1f\x8b"
-    return Unpacked(path) if packed else path.open("rb")
+    return Unpacked(path) if packed else open_bytes(path)
 
 
 class LimitedInput(BufferedIOBase):

@@ -451,8 +451,8 @@ def test_arrow_files_need_pyarrow(tmp_path, monkeypatch):
 
 def test_an_address_in_a_store_is_refused_with_a_way(tmp_path):
     for read in (read_table, li.data.stream):
-        told = said(lambda read=read: read("s3://bucket/d.parquet"))
-        assert "must be an existing file" in told and "copy it to a disk" in told
+        told = said(lambda read=read: read("ftp://host/d.parquet"))
+        assert "must be a file, or an address" in told and "copy it to a disk" in told
         assert "copy it" not in said(lambda read=read: read(tmp_path / "d.parquet"))
 
 

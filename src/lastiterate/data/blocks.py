@@ -50,6 +50,7 @@ from lastiterate.data.table import (
     number_text,
 )
 from lastiterate.errors import InputError
+from lastiterate.remote_files import to_path
 
 # JSON lines: UTF-8 text with one JSON object per line, whose keys are the names of columns.
 #
@@ -237,7 +238,7 @@ def read_blocks(
     ``copied``: columns that are wanted in addition to those that make rows, as text. ``form``: what
     standard input holds, "csv" or "jsonl". Arrays come whole, in one table.
     """
-    path = Path(path)
+    path = to_path(path)
     wanted = {column.name for column in schema.columns if column.fields} | set(copied)
     numbers = schema.numbers & wanted
     written = numbers - set(copied) if schema.decimal == "." else frozenset[str]()

@@ -44,6 +44,7 @@ from lastiterate.data.table import (
     explain_read_errors,
 )
 from lastiterate.errors import InputError
+from lastiterate.remote_files import find_versions, is_remote, open_bytes
 
 # What every kind of file gives when it is read piece by piece, and what notices that it changed
 # meanwhile.
@@ -64,12 +65,12 @@ class FileSnapshot:
 
     @classmethod
     def of(cls, *paths: Path) -> FileSnapshot:
-        return cls(paths, tuple(map(_state, paths)))
+        return cls(paths, _states(paths))
 
     def check(self) -> None:
         """Refuse files that are not as they were found."""
-        for path, before in zip(self.paths, self.states, strict=True):
-            if _state(path) != before:
+        for path, before, now in zip(self.paths, self.states, _states(self.paths), strict=True):
+            if now != before:
                 raise InputError(
                     "data file",
                     "changed while it was read",
@@ -80,7 +81,7 @@ class FileSnapshot:
     def fingerprint(self) -> Iterator[np.ndarray]:
         """The bytes of all files."""
         for path in self.paths:
-            with path.open("rb") as file:
+            with open_bytes(path) as file:
                 while part := file.read(PIECE):
                     yield np.frombuffer(part, np.uint8)
         self.check()
@@ -88,7 +89,8 @@ class FileSnapshot:
     @property
     def file_identity(self) -> str:
         """What processes that see one and the same files find alike, and copies of them otherwise:
-        sizes, times of the last change and inodes; "" where a file system has no inodes.
+        sizes, times of the last change and inodes, in a store versions; "" where a file system has
+        no inodes.
 
         Devices have other numbers on other machines.
         """
@@ -100,6 +102,13 @@ class FileSnapshot:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(size for size, *_ in self.states)
+
+
+def _states(paths: tuple[Path, ...]) -> tuple[tuple[int, ...], ...]:
+    if not any(map(is_remote, paths)):
+        return tuple(map(_state, paths))
+    with explain_read_errors(paths[0]):
+        return tuple(find_versions(paths))
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from lastiterate.data.table import (
     to_doubles,
 )
 from lastiterate.errors import InputError
+from lastiterate.remote_files import is_remote, open_bytes
 
 SPREAD = "spread a list over columns of its own, write other values as text"
 
@@ -285,13 +286,16 @@ def open_columns(path: Path) -> Generator[Any]:
         return
     parquet = _import_library(path).parquet
     try:
-        with path.open("rb") as start:
+        with open_bytes(path) as start:
             if start.read(4) != b"PAR1":  # pyarrow looks at the end only
                 raise damage_error(path, "must be a complete Parquet file, which starts with PAR1")
         # ParquetFile, and not read_table: the latter makes columns of folder names such as
         # year=2020
         file = parquet.ParquetFile(
-            path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16
+            open_bytes(path) if is_remote(path) else path,
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=2**16,
         )
     except InputError:
         raise
@@ -309,7 +313,7 @@ class ArrowFile:
 
     def __init__(self, path: Path) -> None:
         self._path, self._arrow = path, _import_library(path)
-        with path.open("rb") as start:
+        with open_bytes(path) as start:
             begin = start.read(6)
         if begin[:4] == b"FEA1":
             raise InputError(
@@ -321,7 +325,11 @@ class ArrowFile:
         if begin != b"ARROW1":
             raise damage_error(path, "must be a complete Arrow file, which starts with ARROW1")
         # a mapped file that is cut off meanwhile would end the process
-        self._source = self._arrow.OSFile(str(path))
+        self._source = (
+            self._arrow.PythonFile(open_bytes(path))
+            if is_remote(path)
+            else self._arrow.OSFile(str(path))
+        )
         self.schema_arrow = self._open(None).schema
 
     def __enter__(self) -> ArrowFile:

@@ -29,6 +29,7 @@ from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.schema_template import array_template, parse_columns, template
 from lastiterate.data.table import Table, explain_read_errors, unreadable
 from lastiterate.errors import InputError
+from lastiterate.remote_files import is_remote, to_path
 
 AT_ONCE = 2**12
 """Records of a public sample that are held at once."""
@@ -159,7 +160,7 @@ def read_table(path: str | Path, schema: object = None, header: bool | None = No
     ``header``: whether its first row is a header, where the schema does not decide. "-" reads a CSV
     table from standard input.
     """
-    path, schema = Path(path), None if schema is None else read_schema(schema)
+    path, schema = to_path(path), None if schema is None else read_schema(schema)
     kind = find_format(path)
     if schema is not None and kind.read is not read_csv:
         check_has_names(schema, path)
@@ -184,7 +185,7 @@ def check_has_names(schema: Schema, path: Path) -> None:
 def check_readable(path: str | Path, schema: Schema | None = None) -> None:
     """Refuse a file that is of no known kind, or whose header cannot be read; ``schema``: may name
     the columns of a CSV file without one."""
-    path = Path(path)
+    path = to_path(path)
     kind = find_format(path)
     bare = schema is not None and schema.header and kind.read is read_csv
     try:
@@ -205,6 +206,13 @@ def find_format(path: Path) -> Format:
             reader = next((kind for kind in others if kind.matches(path)), None)
     except OSError as error:
         raise unreadable(path, error) from None
+    if reader is not None and is_remote(path) and reader.read not in (read_csv, read_parquet):
+        raise InputError(
+            "data file",
+            "must be a table to be read from a store: CSV, Parquet or Arrow",
+            path.name,
+            "copy it to a disk of this machine first",
+        )
     if reader is None:
         raise InputError(
             "data file",
@@ -216,13 +224,11 @@ def find_format(path: Path) -> Format:
 
 
 def refuse_missing(path: Path) -> InputError:
-    """The refusal of a path where no file is; an address in a store is none."""
-    address = re.match("[a-z0-9+]{2,}:/", str(path)) is not None
+    """The refusal of a path where no file is."""
     return InputError(
         "data file",
         "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
         str(path),
-        "copy it to a disk of this machine first" if address else "",
     )
 
 
@@ -304,7 +310,7 @@ def schema_template(
     that is read. ``decimal`` ("," or ".") and ``dates`` ("day.month.year", "month/day/year"): how
     the file writes numbers and days.
     """
-    path = Path(path)
+    path = to_path(path)
     kind = find_format(path)
     given = {} if columns is None else parse_columns(columns)
     if header is False and not given:
@@ -354,7 +360,7 @@ def schema_template(
         if sample is None
         else _guess_kinds(
             _read_sample(
-                Path(sample), HeaderRule(names=tuple(types)) if header is False else header
+                to_path(sample), HeaderRule(names=tuple(types)) if header is False else header
             ),
             decimal or str((like or {}).get("decimal", ".")),
             dates or str((like or {}).get("dates", "year-month-day")),

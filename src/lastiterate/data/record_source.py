@@ -38,6 +38,7 @@ from lastiterate.data.schema import Schema, read_schema
 from lastiterate.data.table import Table, explain_read_errors
 from lastiterate.errors import InputError
 from lastiterate.features.column_maps import SLICE, RowForm
+from lastiterate.remote_files import is_remote, to_path
 from lastiterate.run.validation import check_integer
 
 # CSV files, parsed block by block.
@@ -279,9 +280,11 @@ def stream(path: str | Path, schema: object = None) -> EncodedSource | ArraySour
 
 def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     """The file as it is read piece by piece. Errors: a kind of file that cannot be."""
-    path = Path(path)
+    path = to_path(path)
     if not path.exists():
         raise refuse_missing(path)
+    if is_remote(path):
+        find_format(path)  # refuses arrays
     with explain_read_errors(path):
         if is_columns(path):
             return ParquetParts(path, frozenset() if schema is None else schema.unread)
@@ -302,7 +305,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
 def open_table(path: str | Path, schema: Schema) -> Table | Stream:
     """The table of a file: what reads it block by block where it is CSV or Parquet, or else the
     table itself, as ``read_table`` reads it."""
-    path = Path(path)
+    path = to_path(path)
     kind = find_format(path)
     if path == STANDARD_INPUT or kind.read not in (read_csv, read_parquet):
         return read_table(path, schema)
@@ -313,7 +316,7 @@ def open_table(path: str | Path, schema: Schema) -> Table | Stream:
 
 def is_table(path: str | Path) -> bool:
     """Whether a file that is read piece by piece is a table, by its name."""
-    path = Path(path)
+    path = to_path(path)
     return is_text_table(path) or is_columns(path)
 
 
@@ -325,7 +328,7 @@ def estimate_memory(path: str | Path) -> float:
 
 def streams(path: str | Path) -> bool:
     """Whether a file is of a kind that can be read piece by piece."""
-    path = Path(path)
+    path = to_path(path)
     if not path.is_file():
         return is_parts(path)
     return is_table(path) or path.name.lower().endswith(".npy") or is_idx(path)

@@ -18,6 +18,7 @@ import numpy as np
 from lastiterate import limits
 from lastiterate.errors import InputError
 from lastiterate.plugins import Outside
+from lastiterate.remote_files import find_failure
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,7 +434,10 @@ def not_in_memory(path: Path) -> InputError:
 
 def damage_error(path: Path, rule: str, why: object = None) -> InputError:
     """A file that is cut off or changed: what it must be, and the first line of what its parser
-    said."""
+    said. Of an object that its store did not send whole, that."""
+    failure = find_failure(path)
+    if failure is not None:
+        return unreadable(path, failure)
     said = "" if why is None else str(why).strip().split("\n")[0][:120]
     return InputError(
         "data file",

@@ -34,6 +34,7 @@ from lastiterate.planning.task import Task
 from lastiterate.release.score_meaning import Labels, Range
 from lastiterate.release.training_request import LazyRecords
 from lastiterate.release.units import Units
+from lastiterate.remote_files import schema_beside, to_path
 from lastiterate.run.preprocessing import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
@@ -348,8 +349,8 @@ def schema_for(
         _check_fits(model, load_bundled(data)[1])
         return None
     if path is None:
-        path = Path(data).with_suffix(".toml")
-        find_format(Path(data))  # a bad file is reported first
+        path = schema_beside(data)
+        find_format(to_path(data))  # a bad file is reported first
         if not path.is_file():
             check_readable(data)
             raise needs_schema(data)
@@ -392,8 +393,7 @@ def _check_fits(model: str | None, schema: Schema) -> None:
 def needs_schema(data: str) -> InputError:
     return InputError(
         "schema",
-        f"is needed: the public ranges, categories and classes of {Path(data).name}",
+        f"is needed: the public ranges, categories and classes of {to_path(data).name}",
         None,
-        f"write one to fill in with: lastiterate schema {data} --out "
-        f"{Path(data).with_suffix('.toml')}",
+        f"write one to fill in with: lastiterate schema {data} --out {schema_beside(data)}",
     )

@@ -57,6 +57,7 @@ from lastiterate.release.training_request import (
     LazyRecords,
     TrainingRequest,
 )
+from lastiterate.remote_files import is_remote, to_path
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.validation import relative_weights
 
@@ -593,7 +594,8 @@ def _plain_score(file: DataFile) -> float:
 
 def find_free_folder(data: str) -> tuple[Path, Path | None]:
     """models/NAME-K with the first free K, and the one before it, if any."""
-    stem, k, before = Path(data).absolute().stem, 1, None
+    path = to_path(data)
+    stem, k, before = (path if is_remote(path) else path.absolute()).stem, 1, None
     while is_taken(folder := Path("models") / f"{stem}-{k}"):
         k, before = k + 1, folder
     return folder, before

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from lastiterate.errors import InputError, outside
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.score_meaning import Labels, check_costs, pick_class, threshold_of
+from lastiterate.remote_files import to_path
 from lastiterate.run.probability_calibration import Calibration, weighs_classes
 from lastiterate.run.run import Run
 
@@ -161,7 +161,7 @@ def _name_first_fault(error: InputError, data: str, schema: Schema) -> InputErro
 
     A file above ``WHOLE`` bytes, standard input and JSON lines have that of their first block.
     """
-    path = Path(data)
+    path = to_path(data)
     if not path.is_file() or path.stat().st_size > WHOLE or is_json_lines(path):
         return error
     try:

@@ -1,0 +1,190 @@
+"""Tables in a store, by their address: ``s3://BUCKET/NAME.csv``, ``gs://BUCKET/FOLDER``.
+
+They are read in ranges of bytes through fsspec; no file of them is kept here. What a store raises
+becomes a ``StoreError``, an ``OSError``, which every reader explains in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from lastiterate.errors import InputError
+
+STORES = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "memory": "s3"}
+"""Kinds of addresses, and the extra of this package that reads them; ``memory``: fsspec's own store
+within a process."""
+BLOCK = 2**22
+"""Bytes that are asked for at once. More would be read in vain where a table has columns that no one
+needs."""
+BUFFER = 2**16
+"""Bytes that a reader takes from there."""
+LISTED = 8
+"""Objects of one folder of which the store is asked at once, for a list of the folder."""
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")
+_failures: dict[str, StoreError] = {}
+"""The last failure of every object since it was opened: Arrow makes errors of its own of it."""
+Value = TypeVar("Value")
+
+
+class StoreError(OSError):
+    """What went wrong in a store: its own kind of error, and the first line of what it said."""
+
+    def __init__(self, error: Exception) -> None:
+        said = (str(error) or type(error).__name__).strip().split("\n")[0][:120]
+        super().__init__(f"{type(error).__name__}: {said}")
+
+
+def to_path(given: str | Path) -> Path:
+    """Return the path of a file, or of an object or a folder in a store.
+
+    Errors: addresses of no known kind, a store's package that is not installed, and an object that
+    is not there or may not be read. A ``Path`` of an address, which lost a slash, is one as well.
+
+    >>> to_path("records.csv") == Path("records.csv")
+    True
+    """
+    if is_remote(given):
+        return cast(Path, given)
+    found = _ADDRESS.match(str(given))
+    if found is None:
+        return Path(given)
+    kind, rest = found[1], str(given)[found.end() :]
+    if kind == "file":
+        return Path(url2pathname(urlsplit(f"file:///{rest}").path))
+    address = f"{kind}://{rest}"
+    if kind not in STORES:
+        raise InputError(
+            "data file",
+            "must be a file, or an address that begins with s3:// or gs://",
+            address,
+            "copy it to a disk of this machine first",
+        )
+    try:
+        from upath import UPath
+
+        path = cast(Path, UPath(address))
+        look_up(path)
+    except ImportError as error:
+        raise InputError(
+            "data file",
+            f"needs the extra {STORES[kind]} for addresses that begin with {kind}://",
+            f"{address} ({str(error).splitlines()[0][:80]})",
+            f"install it with: pip install lastiterate[{STORES[kind]}]",
+        ) from None
+    except FileNotFoundError:
+        raise InputError(
+            "data file", "must be an object, or a folder of them, in the store", address
+        ) from None
+    except StoreError as error:
+        raise InputError("data file", "must be readable", f"{address} ({error})") from None
+    return path
+
+
+def is_remote(path: object) -> bool:
+    """Whether a path leads into a store."""
+    return not isinstance(path, str | Path) and hasattr(path, "fs")
+
+
+def look_up(path: Path) -> dict[str, Any]:
+    """Return what a store says of an object now, its size and version among others.
+
+    Errors: ``FileNotFoundError``, ``ImportError``, and a ``StoreError`` for all others.
+    """
+    return _ask(path, "info")
+
+
+def _ask(path: Any, question: str, **options: bool) -> Any:
+    """Ask the store itself: what it said before is forgotten."""
+
+    def ask() -> Any:
+        path.fs.invalidate_cache()
+        return getattr(path.fs, question)(path.path, **options)
+
+    return _explain(ask)
+
+
+def find_versions(paths: Sequence[Path]) -> list[tuple[int, ...]]:
+    """Return each object's size, and a number that is another one wherever its bytes are: of its
+    tag, version and time, as the store states them."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder, inside in Counter(path.parent for path in paths).items():
+        if inside >= LISTED:
+            found |= {entry["name"]: entry for entry in _ask(folder, "ls", detail=True)}
+    return [_version(found.get(cast(Any, path).path) or look_up(path)) for path in paths]
+
+
+def _version(stated: dict[str, Any]) -> tuple[int, ...]:
+    said = repr(sorted((key, str(value)) for key, value in stated.items()))
+    number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big") | 1
+    return int(stated.get("size") or 0), number, 0, number
+
+
+def open_bytes(path: Path) -> io.BufferedReader:
+    """Open a file, or an object, to read its bytes."""
+    if not is_remote(path):
+        return path.open("rb")
+    whole: Any = path
+    _failures.pop(str(path), None)
+    file = _explain(lambda: whole.fs.open(whole.path, "rb", block_size=BLOCK))
+    return io.BufferedReader(_StoreFile(file, str(path)), BUFFER)
+
+
+def find_failure(path: Path) -> StoreError | None:
+    """Return what a store raised since an object was opened, if anything."""
+    return _failures.get(str(path)) if is_remote(path) else None
+
+
+def schema_beside(data: str | Path) -> Path:
+    """Return where the schema of a file lies by default: in the file of its name that ends in
+    .toml, in the same folder; of an address in this one."""
+    path = to_path(data)
+    return Path(path.with_suffix(".toml").name) if is_remote(path) else path.with_suffix(".toml")
+
+
+class _StoreFile(io.RawIOBase):
+    """The bytes of an object; its errors are a ``StoreError``."""
+
+    def __init__(self, file: Any, address: str) -> None:
+        self._file, self._address = file, address
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        part = self._explain(lambda: self._file.read(len(buffer)))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._explain(lambda: self._file.seek(offset, whence))
+
+    def _explain(self, ask: Callable[[], Value]) -> Value:
+        try:
+            return _explain(ask)
+        except StoreError as error:
+            _failures[self._address] = error
+            raise
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _explain(ask: Callable[[], Value]) -> Value:
+    """What is asked of a store; its packages raise errors of many kinds."""
+    try:
+        return ask()
+    except (FileNotFoundError, ImportError, MemoryError, StoreError):
+        raise
+    except Exception as error:
+        raise StoreError(error) from None
