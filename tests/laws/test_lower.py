@@ -130,6 +130,139 @@ def test_linear_records_and_a_ridge(kind):
     assert sum(met.values()) >= 40 and sum(near.values()) > 20, (met, near)
 
 
+@pytest.mark.parametrize("kind", SIZES)
+def test_momentum_on_linear_records_and_a_ridge(kind):
+    """The law follows the code of the rules that the trainer executes."""
+    rng, met, near = np.random.default_rng(41), Counter(), Counter()
+    for number in range(40):
+        run = draw(rng, kind)
+        rule = li.HeavyBall(float(rng.uniform(0, 0.95))) if rng.random() < 0.6 else li.Nesterov()
+        ridge = float(rng.choice([0.0, rng.uniform(0.01, 1.0)]))
+        loss = li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge)
+        run = replace(run, loss=loss, optimizer=rule)
+        behind = -1.0 if run.adjacency == "replace-one" else 0.0
+        worlds = [flat(run, 1.0, behind, ridge, record) for record in everyone(run)]
+        below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
+    assert met["linear-response-witness"] == 40 and near["linear-response-witness"] > 20, (
+        met,
+        near,
+    )
+
+
+@pytest.mark.parametrize("kind", ["FullBatch", "Cyclic", "Permuted", "BallsInBins"])
+def test_noise_that_later_steps_take_back(kind):
+    """With and without momentum; the law draws the noise as it is described."""
+    rng, met, near = np.random.default_rng(42), Counter(), Counter()
+    for number in range(30):
+        noise = li.Correlated(
+            float(rng.uniform(0.5, 4)),
+            band=int(rng.integers(1, 5)),
+            power=float(rng.choice([0.5, 0.3])),
+            decay=float(rng.choice([0.0, 0.9])),
+        )
+        ridge = float(rng.choice([0.0, rng.uniform(0.01, 1.0)]))
+        run = replace(
+            draw(rng, kind),
+            loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge),
+            noise=noise,
+            optimizer=[None, li.HeavyBall(0.8), li.Nesterov()][number % 3],
+        )
+        behind = -1.0 if run.adjacency == "replace-one" else 0.0
+        worlds = [flat(run, 1.0, behind, ridge, record) for record in everyone(run)]
+        below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
+    assert met["linear-response-witness"] == 30 and near["linear-response-witness"] > 15, (
+        met,
+        near,
+    )
+
+
+def grid_delta(epsilon, weights, mus, of_mean, opposed):
+    """The hockey-stick of the pair in two coordinates, by sums over a grid; both orders."""
+    x, y = np.meshgrid(np.arange(-9, 12, 0.02), np.arange(-7, 8, 0.02), indexing="ij")
+
+    def density(sign):
+        parts = [w * np.exp(-((x - sign * m) ** 2) / 2) for w, m in zip(weights, mus, strict=True)]
+        return sum(parts) * np.exp(-((y - sign * of_mean) ** 2) / 2) / (2 * np.pi)
+
+    one, two = density(1.0), density(-opposed)
+    return max(
+        float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) * 0.02**2
+        for p, q in ((one, two), (two, one))
+    )
+
+
+@pytest.mark.parametrize("rule", [None, li.HeavyBall(0.8)])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Permuted(5), li.RandomAllocation(5)])
+def test_steps_behind_a_noisy_mean(adjacency, batching, rule):
+    """The mean is a second coordinate: never above its exact pair, near it, and above the steps
+    alone."""
+    run = li.Run(
+        n=20,
+        steps=16,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(6.0),
+        batching=batching,
+        adjacency=adjacency,
+        optimizer=rule,
+        loss=li.Logistic(row_norm=1.0, intercept=0.0),
+    )
+    prepared = replace(run, preprocessing=(li.PrivateMean(noise_multiplier=2.5, row_norm=1.0),))
+    ((_, alone),), found = lowers(run), dict(lowers(prepared))["linear-response-witness"]
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        true = grid_delta(epsilon, alone.weights, alone.mus, 0.4, alone.opposed)
+        assert alone.delta(epsilon) < 0.95 * found.delta(epsilon)
+        assert 0.9 * true < found.delta(epsilon) <= true + 1e-6
+    assert found.epsilon(1e-4) <= li.account(prepared).epsilon(1e-4)
+
+
+def test_noisy_means_of_rows_and_targets_are_two_releases():
+    run = li.Run(n=20, steps=16, step_size=0.5, noise=li.NoiseMultiplier(6.0), loss=li.HuberRidge())
+    means = (li.PrivateTargetMean(noise_multiplier=4.0), li.PrivateMean(3.0, row_norm=1.0))
+    name = "linear-response-witness"
+    ((_, alone),), found = lowers(run), dict(lowers(replace(run, preprocessing=means)))[name]
+    assert found.mu == pytest.approx(math.sqrt(alone.mu**2 + 1 / 16 + 1 / 9), rel=1e-12)
+    assert found.epsilon(1e-4) <= li.account(replace(run, preprocessing=means)).epsilon(1e-4)
+    for parts in (
+        (*means, li.PrivateMean(3.0, row_norm=1.0)),
+        (*means, li.PrivateCovariance(noise_multiplier=5.0)),
+    ):
+        assert match(TABLE[name], replace(run, preprocessing=parts)).bound == found
+    behind = replace(run, preprocessing=(li.PrivateCovariance(noise_multiplier=5.0), *means))
+    assert isinstance(match(TABLE[name], behind), Fails)
+    assert match(TABLE["quadratic-witness"], behind).bound == alone
+
+
+def test_a_measured_scale_of_the_steps_changes_nothing():
+    """Without a ridge: step sizes that a measurement scales, and a public factor of the weights."""
+    values = tuple(np.linspace(1.0, 0.1, 40).tolist())
+    run = li.Run(
+        n=40,
+        steps=40,
+        step_size=li.StepSchedule(values),
+        noise=li.NoiseMultiplier(5.0),
+        batching=li.RandomAllocation(10),
+        optimizer=li.HeavyBall(0.9),
+        clip=0.1,
+        loss=li.Logistic(row_norm=1.0),
+    )
+    found = match(TABLE["linear-response-witness"], run).bound
+    scaled = replace(run, step_size=li.StepSchedule(tuple(0.01 * v for v in values)))
+    other = match(TABLE["linear-response-witness"], scaled).bound
+    np.testing.assert_allclose(other.mus, found.mus, rtol=1e-9)
+    measured = replace(
+        run,
+        preprocessing=(li.PrivateCovariance(noise_multiplier=5.0),),
+        step_size=li.StableSteps(values),
+        probability_calibration=li.AssumedSlope(0.5),
+    )
+    assert match(TABLE["linear-response-witness"], measured).bound == found
+    bent = replace(measured, loss=li.Logistic(row_norm=1.0, ridge=0.01))
+    assert match(TABLE["linear-response-witness"], bent).bound.epsilon(1e-5) == 0
+    paid = replace(measured, probability_calibration=li.Calibration(noise_multiplier=9.0))
+    assert isinstance(match(TABLE["linear-response-witness"], paid), Fails)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in SIZES if kind != "Poisson"])
 def test_curvature_in_the_records(kind):
     """smooth = strong: these are the only losses of the class; in short blocks and bins their steps
@@ -139,6 +272,8 @@ def test_curvature_in_the_records(kind):
         strong, sensitivity = float(rng.uniform(0.05, 1.0)), float(rng.uniform(0.5, 3))
         facts = li.LossFacts(sensitivity=sensitivity, smooth=strong, strong=strong)
         run = replace(draw(rng, kind), adjacency="replace-one", loss=li.KnownConstants(facts))
+        if rng.random() < 0.4:
+            run = replace(run, optimizer=li.HeavyBall(0.7))
         worlds = [curved(run, sensitivity, 0.0, strong, record) for record in everyone(run)]
         below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
     assert sum(met.values()) > 10 or kind in ("BallsInBins", "RandomAllocation"), met

@@ -108,6 +108,11 @@ BREAKS = {
         "probability_calibration": li.Calibration(5.0),
         "loss": li.Logistic(ridge=0.1),
     },
+    "released_up_to_scale": {
+        "probability_calibration": li.Calibration(5.0),
+        "loss": li.Logistic(ridge=0.1),
+    },
+    "linear_response": {"optimizer": None},
     "no_prox": {"prox": li.penalties.L1(0.1)},
     "full_batch": {"batching": li.Cyclic(10)},
     "public_order": {"batching": li.FixedSize(10)},
@@ -170,6 +175,7 @@ ROUGH = li.KnownConstants(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_expon
 SCALED = li.KnownConstants(li.LossFacts(sensitivity=1.0, lipschitz=1.0, smooth=1.0, strong=1.0))
 """A loss that a noise multiplier is a multiple of something for."""
 NEEDS = {
+    "linear_response": {"optimizer": li.HeavyBall(0.5)},
     "correlated_noise": {"noise": li.Correlated(1.0, 2), "loss": SCALED},
     "fixed_start": {"start": li.FixedStart()},
     "secret_blocks": {"batching": li.Permuted(10)},

@@ -21,15 +21,18 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.plugin_batching import PublicBlocks
+from lastiterate.run.updates import Plain
 from lastiterate.theorems.theorem import Theorem
 
 
-def gaussian(steps, batches, sums, ridge, start):
+def gaussian(run, steps, batches, sums, ridge, start):
     """Mean and variance of the last iterate for fixed batches (lists of records, one for every
     step).
 
     ``steps``: step size and noise of each; ``sums``: a batch's mean slope and curvature.
     """
+    if run.optimizer is not None or not run.decided_noise.independent:
+        return _gaussian_by_rule(run, steps, batches, sums, ridge, start)
     mean, variance = 0.0, start**2
     for (eta, std), batch in zip(steps, batches, strict=True):
         slope, bend = sums(tuple(batch))
@@ -37,6 +40,44 @@ def gaussian(steps, batches, sums, ridge, start):
         mean = factor * mean - eta * slope
         variance = factor**2 * variance + (eta * std) ** 2
     return mean, variance
+
+
+def _gaussian_by_rule(run, steps, batches, sums, ridge, start):
+    """The same for a rule that remembers one number, by its own code, and for correlated noise: what
+    the rule does to the iterate, to what it remembers, and to a pull, step by step."""
+    rule = run.optimizer or Plain()
+    begin = np.array([1.0, *(rule.init(1.0) or (0.0,))])
+    mean, started, pulls = np.zeros(2), start * begin, np.zeros((2, 0))
+    for k, ((eta, _), batch) in enumerate(zip(steps, batches, strict=True)):
+        slope, bend = sums(tuple(batch))
+
+        def move(theta, memory, pull, k=k, eta=eta, bend=bend):
+            point = rule.point(theta, (memory,), k)
+            direction, after = rule.update(pull + (bend + ridge) * point, (memory,), theta, k)
+            return np.array([point - eta * direction, *(after or (0.0,))])
+
+        linear = np.stack([move(1.0, 0.0, 0.0), move(0.0, 1.0, 0.0)], axis=1)
+        pulled = move(0.0, 0.0, 1.0)
+        mean, started = linear @ mean + slope * pulled, linear @ started
+        pulls = np.append(linear @ pulls, pulled[:, None], axis=1)
+    drawn = pulls[0] @ mix_noise(run, [std for _, std in steps])
+    return mean[0], started[0] ** 2 + (drawn**2).sum()
+
+
+def mix_noise(run, stds):
+    """How much of every draw is in the noise of every step (steps, draws), by the recursion that
+    ``Correlated`` describes."""
+    noise = run.decided_noise
+    if noise.independent:
+        return np.diag(stds)
+    entries, found, whitened = noise.entries, [], []
+    for k in range(run.steps):
+        whole = np.eye(run.steps)[k]
+        for j in range(1, min(len(entries), k + 1)):
+            whole = whole - entries[j] * whitened[k - j]
+        whitened.append(whole)
+        found.append(whole - (noise.decay * whitened[k - 1] if k else 0.0))
+    return noise.z * run.noise_unit / run.divisor * np.array(found)
 
 
 def blocks_of(order, size):
@@ -102,7 +143,7 @@ def law(run, slopes, bends, ridge):
 
     found: Counter[tuple[float, float]] = Counter()
     for chance, batches in schedules(run):
-        mean, variance = gaussian(steps, batches, sums, ridge, start)
+        mean, variance = gaussian(run, steps, batches, sums, ridge, start)
         found[round(mean, 12), round(variance, 12)] += chance  # pyright: ignore[reportArgumentType]
     return [(chance, mean, variance) for (mean, variance), chance in found.items()]
 

@@ -14,7 +14,11 @@ from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.facts import Evidence, find_fact
 from lastiterate.run.methods import minimiser_of
+from lastiterate.run.noise import Correlated
+from lastiterate.run.preprocessing import PrivateMean, PrivateTargetMean
+from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run
+from lastiterate.run.updates import HeavyBall, Nesterov
 from lastiterate.theorems.theorem import Assumption, Satisfied, Violated
 
 # Release, noise, batches and domain.
@@ -104,6 +108,35 @@ plain_updates = Assumption(
         )
     ),
 )
+
+
+def _linear_response(run: Run) -> Satisfied | Violated:
+    if run.optimizer is not None and not isinstance(run.optimizer, HeavyBall | Nesterov):
+        return Violated(
+            f"it speaks of linear update rules, and {run.optimizer.word} is none: use "
+            "optimizer=HeavyBall(beta) or optimizer=Nesterov()"
+        )
+    first = run.preprocessing[0] if run.preprocessing else None
+    more = (
+        run.optimizer is not None
+        or isinstance(run.decided_noise, Correlated)
+        or isinstance(first, PrivateMean | PrivateTargetMean)
+        or run.probability_calibration is not None
+    )
+    return (
+        Satisfied()
+        if more
+        else Violated(
+            "the witnesses of plain steps say as much where nothing comes before or behind"
+        )
+    )
+
+
+linear_response = Assumption(
+    "linear_response",
+    "heavy ball, Nesterov's momentum, correlated noise, a noisy mean or a public factor",
+    _linear_response,
+)
 not_averaged = _plain(
     "not_averaged",
     "the last iterate itself, no average of iterates",
@@ -115,6 +148,12 @@ released_as_left = _plain(
     "weights that are released as the last step leaves them",
     lambda run: run.probability_calibration is None,
     "a calibration changes the weights that the last step leaves",
+)
+released_up_to_scale = _plain(
+    "released_up_to_scale",
+    "weights that are released as the last step leaves them, or with a public factor",
+    lambda run: private_calibration(run.probability_calibration) is None,
+    "a measured calibration changes the weights that the last step leaves",
 )
 full_batch = _plain(
     "full_batch",

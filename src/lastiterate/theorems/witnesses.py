@@ -23,11 +23,16 @@ from lastiterate.analysis.witnesses import (
     repeat_draw,
     scale_law,
     tree,
+    unequal_batches,
 )
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.batching import FixedSize
 from lastiterate.run.facts import require_fact
+from lastiterate.run.noise import Correlated
+from lastiterate.run.preprocessing import PrivateMean, PrivateTargetMean
 from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import StableSteps
+from lastiterate.run.updates import HeavyBall, Nesterov
 from lastiterate.run.validation import Array
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -35,12 +40,17 @@ from lastiterate.theorems.assumptions import (
     everywhere,
     fixed_start,
     idle_clip,
+    known_noise,
+    known_sensitivity,
     last_iterate_only,
+    linear_response,
+    noisy_steps,
     not_averaged,
     not_resampled,
     plain_updates,
     public_curvature,
     released_as_left,
+    released_up_to_scale,
     short_step,
     strongly_convex,
 )
@@ -263,6 +273,8 @@ to distinguish. Source: docs/theorems/linear-witness.""",
 )
 
 
+MOST_PRODUCTS = 2e8
+"""Products of the longest recursion of correlated noise that is followed."""
 LONGEST_QUADRATIC = 200_000
 """Steps of a varying schedule, or of one with a short block, that are looked at."""
 
@@ -337,7 +349,13 @@ def _ratio(shift: ArrayLike, variance: float, *, noisy: bool) -> Array:
 
 
 def _bound_quadratic_witness(run: Run) -> LowerBound:
-    mus, opposed = witness_mus(run), largest_gradient(run).opposed
+    return _bound_positions(run, witness_mus(run))
+
+
+def _bound_positions(run: Run, mus: Array) -> LowerBound:
+    """The pair whose mu is one of ``mus`` (blocks,), by the place of the record: the worst place in
+    public order, or the mixture over secret ones."""
+    opposed = largest_gradient(run).opposed
     if run.batching.drawn == "never":
         return MixturePair((1.0,), (float(np.abs(mus).max()),), opposed)
     sides = [sign * mus for sign in (1, -1) if (sign * mus > 0).any()]
@@ -392,6 +410,138 @@ docs/theorems/quadratic-witness.""",
         ),
         bound=_bound_quadratic_witness,
         example=EXAMPLE,
+        remark="The worst loss with these constants, not necessarily yours.",
+    )
+)
+
+
+def _responses(run: Run, bend: float) -> tuple[Array, float]:
+    """How far the last iterate moves against a unit of gradient at every step, (steps,), and with a
+    unit of the start; ``bend``: the curvature.
+
+    Backwards: ``theta`` and ``kept`` are the derivatives of the last iterate by an iterate, and by
+    what the update rule remembers with it.
+    """
+    rule, etas = run.optimizer, run.step_sizes.tolist()
+    theta, kept, found = 1.0, 0.0, np.empty(run.steps)
+    for k in reversed(range(run.steps)):
+        found[k] = etas[k] * theta
+        if isinstance(rule, Nesterov):  # y = theta + a (theta - last theta), theta' = y - eta g
+            ahead, of_point = k / (k + 3), theta - bend * found[k]
+            theta, kept = (1 + ahead) * of_point + kept, -ahead * of_point
+        else:  # v' = beta v + g, theta' = theta - eta v'
+            beta = rule.beta if isinstance(rule, HeavyBall) else 0.0
+            found[k] -= kept
+            theta, kept = theta - bend * found[k], -beta * found[k]
+    return found, theta + kept if isinstance(rule, Nesterov) else theta
+
+
+def _response_variance(run: Run, responses: Array) -> float:
+    """The variance of the last iterate by the noise of all steps."""
+    noise = run.decided_noise
+    if not isinstance(noise, Correlated):
+        return float(((run.noise_stds * responses) ** 2).sum())
+    assert run.noise_unit is not None
+    column = noise.column(run.steps)
+    if column.size * run.steps > MOST_PRODUCTS:
+        return math.inf  # no statement
+    from scipy.signal import lfilter  # pyright: ignore  # slow to import
+
+    # the noise is z C^-1 Z: the weights of the draws solve C^T w = responses
+    weights = np.asarray(lfilter([1.0], column, responses[::-1]), dtype=np.float64)  # pyright: ignore
+    return float((weights**2).sum()) * (noise.z * run.noise_unit / run.divisor) ** 2
+
+
+def _bound_linear_response(run: Run) -> LowerBound:
+    gradient, (ridge, inside) = largest_gradient(run), curvature(run)
+    bend = ridge + inside
+    measured = isinstance(run.step_size, StableSteps)
+    if run.steps > LONGEST or (bend and measured) or (inside and unequal_batches(run)):
+        return MixturePair.of_one(0.0)  # no statement
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        responses, of_start = _responses(run, bend)
+        variance = _response_variance(run, responses) + (run.start.std * of_start) ** 2
+        unit = gradient.ahead / run.divisor / math.sqrt(variance) if variance > 0 else math.inf
+    if not (variance < math.inf and 0 < unit < math.inf):
+        return MixturePair.of_one(0.0)  # outside double precision, or without noise
+    if run.batching.drawn in ("once", "never"):
+        block = np.arange(run.steps) % run.blocks
+        shifts = np.bincount(block, weights=responses, minlength=run.blocks) * unit
+        return with_noisy_means(run, _bound_positions(run, np.asarray(shifts, dtype=np.float64)))
+    laws = [
+        _sum_varying(responses, chances(run), sign) for sign in _signs(bool((responses < 0).any()))
+    ]
+    pairs = tuple(_pair(law, unit, gradient.opposed) for law in laws)
+    return with_noisy_means(run, pairs[0] if len(pairs) == 1 else Largest(pairs))
+
+
+def with_noisy_means(run: Run, bound: LowerBound) -> LowerBound:
+    """The same pair where the noisy means of targets and of rows are released before the steps: the
+    record is also the only one with a row and a target other than 0.
+
+    All releases have noise of their own. In the direction of (mean of the mus, mu of the means) the
+    pair is again a mixture of Gaussians, and a function of several releases leaks no more than all.
+    """
+    means = dict[type, float]()
+    for part in run.preprocessing:  # what stands before a mean may keep a row from being as long
+        if not isinstance(part, PrivateMean | PrivateTargetMean) or type(part) in means:
+            break
+        means[type(part)] = 1 / part.noise_multiplier
+    if not means:
+        return bound
+    of_means = math.hypot(*means.values())
+    if isinstance(bound, Largest):
+        return Largest(tuple(with_noisy_means(run, each) for each in bound.bounds))
+    assert isinstance(bound, MixturePair)
+    mus = np.array(bound.mus)
+    with np.errstate(invalid="ignore"):
+        middle = float(np.dot(bound.weights, mus))
+    length = math.hypot(middle, of_means)
+    if not (middle > 0 and length < math.inf):  # else mus that were rounded down would be turned up
+        return bound
+    turned = (mus * middle + of_means**2) / length
+    return replace(bound, mus=tuple(turned.tolist()))
+
+
+LINEAR_RESPONSE_WITNESS = register(
+    Theorem(
+        name="linear-response-witness",
+        kind="lower",
+        family="last iterate",
+        statement="""
+Momentum, noise that later steps take back, noisy means before the steps, or a public factor behind
+them, on linear losses and a ridge: a bound that no analysis of the class can beat.
+
+Every record's loss is 0 but one's, whose gradient is constant and as long as the constants allow;
+the ridge h is outside of the records. Plain steps, heavy ball and Nesterov's rule are linear, so the
+last iterate is a sum of c_u (gradient + noise) over the steps u, and Gaussian given the draws: its
+mean is moved by S = sum of c_u |gradient| / b over the steps that the record takes part in, its
+variance X is that of the sum of c_u noise_u, plus the start's share. The pair is the
+mixture of N(S / sqrt(X), 1) over draws or secret positions against N(0, 1) (or the mixture for the
+opposite gradient); blocks in public order: the worst position. Without a ridge a common factor of
+all step sizes changes nothing, so it may be measured. Where noisy means of rows and targets are
+released first, the record is also the only one with a row and a target, and the means are a second
+coordinate. Source:
+docs/theorems/linear-response-witness.""",
+        citation="exact mixture for linear update rules (docs/theorems/linear-response-witness)",
+        formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum "
+        "of c_u L / b over the record's steps, X = variance of the sum of c_u noise_u",
+        latex=r"\delta \ge H_\epsilon\left(\sum_{\text{draws}} P[\text{draws}] \, N(S / \sqrt{X}, "
+        r"1) \, \| \, N(0, 1)\right), \quad S = \sum_{u \text{ of the record}} c_u L / b, \quad X = "
+        r"\operatorname{Var} \sum_u c_u \, \text{noise}_u",
+        assumptions=(
+            noisy_steps,
+            known_sensitivity,
+            known_noise,
+            linear_response,
+            not_averaged,
+            released_up_to_scale,
+            everywhere,
+            idle_clip,
+            public_curvature,
+        ),
+        bound=_bound_linear_response,
+        example=replace(EXAMPLE, optimizer=HeavyBall(0.9)),
         remark="The worst loss with these constants, not necessarily yours.",
     )
 )
