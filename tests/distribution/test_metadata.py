@@ -34,7 +34,7 @@ def test_the_version_has_one_place():
     assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
     place = ROOT / SETTINGS["tool"]["hatch"]["version"]["path"]
     assert place.read_text("utf-8").count(f'__version__ = "{li.__version__}"') == 1
-    assert re.fullmatch(r"\d+\.\d+\.\d+", li.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", li.__version__)
 
 
 def test_lowest_versions_are_the_bounds():

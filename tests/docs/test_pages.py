@@ -136,7 +136,8 @@ def test_a_name_that_is_gone_is_noticed():
 def test_every_version_of_the_changelog_has_sections():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     versions = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    assert versions[0].startswith(li.__version__)
+    if not li.__version__.endswith(".dev0"):  # towncrier writes the section of a release
+        assert versions[0].startswith(li.__version__)
     for version in versions:
         before, *sections = re.split(r"^### ", version, flags=re.MULTILINE)
         assert sections and "\n- " not in before, "every entry stands in a section"
