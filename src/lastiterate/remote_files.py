@@ -53,10 +53,11 @@ def to_path(given: str | Path) -> Path:
     """
     if is_remote(given):
         return cast(Path, given)
-    found = _ADDRESS.match(str(given))
+    text = given.as_posix() if isinstance(given, Path) else given
+    found = _ADDRESS.match(text)
     if found is None:
         return Path(given)
-    kind, rest = found[1], str(given)[found.end() :]
+    kind, rest = found[1], text[found.end() :]
     if kind == "file":
         return Path(url2pathname(urlsplit(f"file:///{rest}").path))
     address = f"{kind}://{rest}"
@@ -133,7 +134,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
         return path.open("rb")
     whole: Any = path
     _failures.pop(str(path), None)
-    file = _explain(lambda: whole.fs.open(whole.path, "rb", block_size=BLOCK))
+    file = _remember(str(path), lambda: whole.fs.open(whole.path, "rb", block_size=BLOCK))
     return io.BufferedReader(_StoreFile(file, str(path)), BUFFER)
 
 
@@ -162,19 +163,12 @@ class _StoreFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        part = self._explain(lambda: self._file.read(len(buffer)))
+        part = _remember(self._address, lambda: self._file.read(len(buffer)))
         buffer[: len(part)] = part
         return len(part)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._explain(lambda: self._file.seek(offset, whence))
-
-    def _explain(self, ask: Callable[[], Value]) -> Value:
-        try:
-            return _explain(ask)
-        except StoreError as error:
-            _failures[self._address] = error
-            raise
+        return _remember(self._address, lambda: self._file.seek(offset, whence))
 
     def tell(self) -> int:
         return self._file.tell()
@@ -188,3 +182,15 @@ def _explain(ask: Callable[[], Value]) -> Value:
         raise
     except Exception as error:
         raise StoreError(error) from None
+
+
+def _remember(address: str, ask: Callable[[], Value]) -> Value:
+    """What is asked of an object; its failure is kept for ``find_failure``."""
+    try:
+        return _explain(ask)
+    except FileNotFoundError as error:
+        failure = StoreError(error)
+    except StoreError as error:
+        failure = error
+    _failures[address] = failure
+    raise failure

@@ -116,6 +116,30 @@ def test_an_earlier_version_may_have_stated_more_and_never_less(version, factor,
             assert problems_of(json.dumps(edited)), change
 
 
+@pytest.mark.parametrize(
+    ("version", "factor", "holds"),
+    [("0.0.9", 0.5, True), ("0.0.9", 1.001, True), ("0.0.9", 2.0, False)]
+    + [(li.__version__, factor, False) for factor in (0.5, 1.001, 2.0)],
+)
+def test_an_earlier_version_may_have_known_another_lower_bound(version, factor, holds):
+    """It certifies nothing; one above the epsilon of the certificate was true in no version."""
+    run = li.Run(n=100, steps=9, step_size=0.5, noise=li.NoiseMultiplier(9.0), loss=li.Logistic())
+    body = json.loads(li.account(run).to_json(1e-5))
+    body["library"] = f"lastiterate {version}"
+    (row,) = (row for row in body["verdicts"] if row["kind"] == "lower" and row["epsilon"])
+    row["epsilon"] *= factor
+    body["epsilon_at_least"] *= factor
+    body["content_sha256"] = content_hash(body)
+    checked = li.Certificate.check(body)
+    assert checked.holds == holds
+    assert any("lower bounds" in text for text in checked.uncovered) == (version == "0.0.9")
+    if holds:
+        body["verdicts"].remove(row)
+        body["epsilon_at_least"] = True
+        body["content_sha256"] = content_hash(body)
+        assert problems_of(json.dumps(body))
+
+
 def test_reasons_of_another_version_are_named_as_not_compared():
     body = json.loads((GOLDEN / "format-3-whitened.json").read_text())
     body["library"] = f"lastiterate {li.__version__}"

@@ -165,6 +165,28 @@ def test_every_part_of_a_folder_has_its_version(store, monkeypatch):
     few.check()
 
 
+def test_what_a_store_said_before_is_forgotten(store, monkeypatch):
+    """Stores keep their answers, as s3fs and gcsfs do, until they are asked to forget them."""
+    kept, kind = {}, type(store)
+    for question in ("ls", "info"):
+        real = getattr(kind, question)
+
+        def ask(self, path, *more, real=real, question=question, **options):
+            asked = (question, path, *more, *sorted(options.items()))
+            if asked not in kept:
+                kept[asked] = real(self, path, *more, **options)
+            return kept[asked]
+
+        monkeypatch.setattr(kind, question, ask)
+    monkeypatch.setattr(kind, "invalidate_cache", lambda self, path=None: kept.clear())
+    paths = sorted(remote_files.to_path("memory://bucket/parts").iterdir())
+    for those in (paths, paths[3:5]):
+        before = FileSnapshot.of(*those)
+        store.pipe("/bucket/parts/p4.parquet", store.cat("/bucket/parts/p4.parquet"))
+        with pytest.raises(InputError, match=r"changed while it was read, got .p4.parquet."):
+            before.check()
+
+
 class Torn:
     """A file of a store whose connection ends after some bytes."""
 
@@ -197,6 +219,31 @@ def test_a_store_that_fails_is_named_and_no_file_is_called_damaged(store, monkey
             assert "ConnectionResetError: reset by the store)" in str(error)
             failures += 1
     assert failures >= 2
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("gone"), RuntimeError("no route to the store")]
+)
+def test_an_object_that_cannot_be_opened_is_not_called_damaged(store, monkeypatch, name, error):
+    """From any opening on: a file is opened once to look at it and once to read it."""
+    real, failures = type(store).open, 0
+    for most in range(0, 60, 3):
+        opened = []
+
+        def fail(*given, most=most, opened=opened, **options):
+            opened.append(given)
+            if len(opened) > most:
+                raise error
+            return real(*given, **options)
+
+        monkeypatch.setattr(type(store), "open", fail)
+        try:
+            assert len(read_table(f"memory://bucket/{name}")) == N
+        except InputError as refused:
+            assert "must be readable" in refused.rule and str(error) in str(refused), refused
+            failures += 1
+    assert failures >= 1
 
 
 def test_what_a_store_does_not_let_anybody_read(store, monkeypatch):

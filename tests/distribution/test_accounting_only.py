@@ -17,7 +17,10 @@ from lastiterate.errors import FULL_INSTALLATION, name_missing_library, refuse_m
 from lastiterate.ledger import GaussianFilter, Ledger
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = max((ROOT / "tests" / "golden").glob("released-*"))
+GOLDEN = max(
+    (ROOT / "tests" / "golden").glob("released-*"),
+    key=lambda folder: [int(number) for number in folder.name.partition("-")[2].split(".")],
+)
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
 ABSENT = {*FULL_INSTALLATION, "joblib", "optax", "equinox", "torch", "pandas", "pyarrow", "onnx"}
 RUN = "--n 1000 --steps 20 --step-size 0.1 --clip 1 --noise-multiplier 9 --batch permuted:100"

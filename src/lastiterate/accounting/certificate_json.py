@@ -246,6 +246,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     expected = wanted
     if list_uncompared(stored):
         known, expected = _without_reasons(known), _without_reasons(wanted)
+        known = _with_lower_bounds_of(expected, known)
     known, expected = _by_name(known), _by_name(expected)
     follows = [key for key in wanted if key not in RECORDED]
     problems = [
@@ -267,10 +268,14 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
 
 
 def list_uncompared(stored: dict[str, Any]) -> tuple[str, ...]:
-    """List what of a certificate of another version is not compared: sentences, and no number."""
+    """List what of a certificate of another version is not compared: sentences and lower bounds, and
+    nothing that certifies."""
     if "verdicts" not in stored or _is_of_this_version(stored):
         return ()
-    return ("why theorems do not apply: those sentences are of another version",)
+    return (
+        "why theorems do not apply: those sentences are of another version",
+        "lower bounds of another version: they certify nothing",
+    )
 
 
 def _is_of_this_version(stored: dict[str, Any]) -> bool:
@@ -278,6 +283,30 @@ def _is_of_this_version(stored: dict[str, Any]) -> bool:
     from lastiterate import __version__
 
     return stored.get("library") == f"lastiterate {__version__}"
+
+
+def _with_lower_bounds_of(fresh: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of another version with the lower bounds of today, of the theorems that it
+    lists: a later version may know better ones, or withdraw one. One above the stated epsilon stays
+    as it is, and is noticed."""
+    epsilon, rows = stored.get("epsilon"), stored.get("verdicts")
+    if not isinstance(epsilon, int | float) or not isinstance(rows, list):
+        return stored
+    today = {row["theorem"]: row for row in fresh["verdicts"] if row["kind"] == "lower"}
+
+    def possible(bound: object) -> bool:
+        return bound is None or (type(bound) in (int, float) and 0 <= bound <= epsilon)  # pyright: ignore
+
+    admitted = [
+        today.get(row.get("theorem"), row)
+        if isinstance(row, dict) and row.get("kind") == "lower" and possible(row.get("epsilon"))
+        else row
+        for row in rows
+    ]
+    least = stored.get("epsilon_at_least")
+    if possible(least):
+        least = fresh["epsilon_at_least"]
+    return stored | {"verdicts": admitted, "epsilon_at_least": least}
 
 
 def _admit_looser_bounds(stated: Any, derived: dict[str, Any]) -> Any:

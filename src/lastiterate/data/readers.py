@@ -153,7 +153,7 @@ def header_rule(schema: Schema | None, header: bool | None = None) -> HeaderRule
 
 def read_table(path: str | Path, schema: object = None, header: bool | None = None) -> Table:
     """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that
-    matches reads it.
+    matches reads it. CSV, Parquet and Arrow may be addresses in a store, ``s3://BUCKET/NAME.csv``.
 
     ``schema``: a Schema, its dictionary, or the path of its TOML file; it names the columns of a
     CSV file, in its header or without one (the target may be missing from new records).

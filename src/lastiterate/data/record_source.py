@@ -251,7 +251,7 @@ class Generated:
 
 def stream(path: str | Path, schema: object = None) -> EncodedSource | ArraySource:
     """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, Arrow, or a folder of Parquet
-    parts.
+    parts; tables also by an address in a store, ``s3://BUCKET/NAME.parquet``.
 
     ``schema``: public facts of its columns (a Schema, its dictionary, or the path of its TOML
     file), which scale features to [-1, 1]; without one an array's records are as they are in the

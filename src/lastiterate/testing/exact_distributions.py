@@ -77,7 +77,7 @@ def mix_noise(run, stds):
             whole = whole - entries[j] * whitened[k - j]
         whitened.append(whole)
         found.append(whole - (noise.decay * whitened[k - 1] if k else 0.0))
-    return noise.z * run.noise_unit / run.divisor * np.array(found)
+    return np.array(found) * stds
 
 
 def blocks_of(order, size):

@@ -126,9 +126,7 @@ def _linear_response(run: Run) -> Satisfied | Violated:
     return (
         Satisfied()
         if more
-        else Violated(
-            "the witnesses of plain steps say as much where nothing comes before or behind"
-        )
+        else Violated("plain steps without noisy means have linear-witness and quadratic-witness")
     )
 
 

@@ -441,7 +441,6 @@ def _response_variance(run: Run, responses: Array) -> float:
     noise = run.decided_noise
     if not isinstance(noise, Correlated):
         return float(((run.noise_stds * responses) ** 2).sum())
-    assert run.noise_unit is not None
     column = noise.column(run.steps)
     if column.size * run.steps > MOST_PRODUCTS:
         return math.inf  # no statement
@@ -449,14 +448,15 @@ def _response_variance(run: Run, responses: Array) -> float:
 
     # the noise is z C^-1 Z: the weights of the draws solve C^T w = responses
     weights = np.asarray(lfilter([1.0], column, responses[::-1]), dtype=np.float64)  # pyright: ignore
-    return float((weights**2).sum()) * (noise.z * run.noise_unit / run.divisor) ** 2
+    return float(((weights[::-1] * run.noise_stds) ** 2).sum())
 
 
 def _bound_linear_response(run: Run) -> LowerBound:
     gradient, (ridge, inside) = largest_gradient(run), curvature(run)
     bend = ridge + inside
     measured = isinstance(run.step_size, StableSteps)
-    if run.steps > LONGEST or (bend and measured) or (inside and unequal_batches(run)):
+    in_records = inside and (run.clip is not None or unequal_batches(run))
+    if run.steps > LONGEST or (bend and measured) or in_records:
         return MixturePair.of_one(0.0)  # no statement
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         responses, of_start = _responses(run, bend)
@@ -467,15 +467,15 @@ def _bound_linear_response(run: Run) -> LowerBound:
     if run.batching.drawn in ("once", "never"):
         block = np.arange(run.steps) % run.blocks
         shifts = np.bincount(block, weights=responses, minlength=run.blocks) * unit
-        return with_noisy_means(run, _bound_positions(run, np.asarray(shifts, dtype=np.float64)))
+        return _with_noisy_means(run, _bound_positions(run, np.asarray(shifts, dtype=np.float64)))
     laws = [
         _sum_varying(responses, chances(run), sign) for sign in _signs(bool((responses < 0).any()))
     ]
     pairs = tuple(_pair(law, unit, gradient.opposed) for law in laws)
-    return with_noisy_means(run, pairs[0] if len(pairs) == 1 else Largest(pairs))
+    return _with_noisy_means(run, pairs[0] if len(pairs) == 1 else Largest(pairs))
 
 
-def with_noisy_means(run: Run, bound: LowerBound) -> LowerBound:
+def _with_noisy_means(run: Run, bound: LowerBound) -> LowerBound:
     """The same pair where the noisy means of targets and of rows are released before the steps: the
     record is also the only one with a row and a target other than 0.
 
@@ -491,7 +491,7 @@ def with_noisy_means(run: Run, bound: LowerBound) -> LowerBound:
         return bound
     of_means = math.hypot(*means.values())
     if isinstance(bound, Largest):
-        return Largest(tuple(with_noisy_means(run, each) for each in bound.bounds))
+        return Largest(tuple(_with_noisy_means(run, each) for each in bound.bounds))
     assert isinstance(bound, MixturePair)
     mus = np.array(bound.mus)
     with np.errstate(invalid="ignore"):
