@@ -75,10 +75,10 @@ def start(words, rank, **more):
     )
 
 
-def run_job(words, **more):
-    """Return the exit codes, outputs and errors of two processes."""
+def run_job(*words, **more):
+    """Return the exit codes, outputs and errors of two processes, of one command or of two."""
     told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": find_port(), **more}
-    job = [start(words, rank, **told) for rank in range(2)]
+    job = [start(words[rank % len(words)], rank, **told) for rank in range(2)]
     said = [process.communicate(timeout=500) for process in job]
     return [process.returncode for process in job], *zip(*said, strict=True)
 
@@ -206,10 +206,29 @@ def test_processes_of_python_release_one_model_and_end_together(desk):
     assert codes == [1, 1], errors
     assert "[Gloo]" not in "".join([*out, *errors])
     assert "ZeroDivisionError: of process 1" in errors[1]
-    assert "a process, no longer answers" in errors[0] and "keeps the charge" in errors[0]
+    assert "process 1 ended: ZeroDivisionError" in errors[0] and "keeps the charge" in errors[0]
     assert {path.name for path in desk.iterdir() if path.is_dir()} == {"joint-model"}
     (line,) = Ledger(desk / "wine.ledger").total("wine").releases
     assert line.state == "touched"
+
+
+@pytest.mark.parametrize("refuses", [0, 1])
+def test_what_one_process_refuses_is_one_sentence_of_the_first(desk, refuses):
+    """JAX's own lines are in no process."""
+    words = [sys.executable, "-m", "lastiterate", "train", "wine", "--algorithm", "permuted-sgd"]
+    words += ["--epsilon", "3", "--devices", "2", "--out"]
+    (desk / "taken").write_text("")
+    jobs = [[*words, "taken" if rank == refuses else "model"] for rank in range(2)]
+    jobs[1] += ["--schema", "none.toml"] if refuses else []
+    codes, _, errors = run_job(*jobs)
+    assert codes == [2, 2], errors
+    own = errors[refuses].strip()
+    assert own.startswith("error: --schema" if refuses else "error: --out") and "\n" not in own
+    if refuses:
+        assert f"process 1 ended: {own.removeprefix('error: ').rstrip('.')}; nothing" in errors[0]
+    assert "coordination" not in "".join(errors) and errors[0].count("error:") == 1
+    assert refuses or errors[1] == ""
+    assert not (desk / "model").exists()
 
 
 @pytest.mark.parametrize("machines", unless(lambda _: False, [1, 2]))

@@ -87,9 +87,11 @@ def test_a_command_shows_the_first_process_and_why_another_failed(monkeypatch, c
         "2": [(2, b"", b"error: a process, no longer answers.\n"), (2, b"", b"error: a disk.\n")],
         "3": [(0, b"a model\n", b"a bar\n"), (0, b"", b"a word\n")],
         "4": [(2, b"", b"error: one.\n"), (2, b"", b"error: one.\n")],
+        "5": [(2, b"", b"error: process 1 ended: a key; so.\n"), (2, b"", b"error: a key.\n")],
     }
     monkeypatch.setattr(distributed, "start", lambda how, words: ended[how])
-    assert [distributed.run_command(how, []) for how in ended] == [2, 0, 2]
+    assert [distributed.run_command(how, []) for how in ended] == [2, 0, 2, 2]
     out, told = capsys.readouterr()
     assert out == "a model\n" and told.count("process 1: error: a disk.\n") == 1
     assert "a word" not in told and told.count("error: one.") == 1
+    assert told.count("a key") == 1

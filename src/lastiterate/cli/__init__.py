@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli.app import app, choose_modules, translate_to_flags
+from lastiterate.cli.app import ERRORS, app, choose_modules, translate_to_flags
 
 __all__ = ["app", "main"]
 
@@ -35,7 +35,7 @@ def main() -> None:
         if left.code and "lastiterate.release.jax_processes" in sys.modules:
             from lastiterate.release.jax_processes import leave_job
 
-            leave_job(left.code if isinstance(left.code, int) else 1)
+            leave_job(left.code if isinstance(left.code, int) else 1, *ERRORS[-1:])
         if not stopped and not interrupts.is_pending():
             raise
         interrupts.end(None if stopped else interrupts.sentence())

@@ -381,12 +381,16 @@ def _exit_for_error(error: Exception, given: dict[str, Any], arguments: set[str]
             said = str(refuse_missing_library(library))
         case _:
             return error
+    sentence = translate_to_flags(said, flags)
     Terminal(stderr=True).print(
-        f"[bold red]error:[/bold red] {escape(translate_to_flags(said, flags))}",
-        highlight=False,
-        soft_wrap=True,
+        f"[bold red]error:[/bold red] {escape(sentence)}", highlight=False, soft_wrap=True
     )
+    ERRORS.append(sentence)
     return typer.Exit(2)
+
+
+ERRORS: list[str] = []
+"""What this command has refused, for the other processes of its job."""
 
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]

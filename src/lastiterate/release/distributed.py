@@ -107,17 +107,17 @@ def work() -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     run, data, options = pickle.loads(sys.stdin.buffer.read())
-    code = 0
+    code, why = 0, ""
     try:
         devices = 1 if kind_for(options.get("model")).processes else join()
         found: object = training.train(run, data, devices=devices, **options)
     except InputError as error:
-        found, code = error, 2
+        found, code, why = error, 2, str(error)
     if os.environ["RANK"] == "0":
         with os.fdopen(out, "wb") as file:
             file.write(pickle.dumps(found))
     if code:
-        leave_job(code)
+        leave_job(code, why)
     sys.exit(code)
 
 
@@ -127,7 +127,8 @@ def run_command(processes: str, words: list[str]) -> int:
     sys.stderr.write(errors.decode(errors="replace"))
     for number, (other, _, why) in enumerate(others, 1):
         last = why.decode(errors="replace").strip().split("\n")[-1]
-        if code and other and last not in errors.decode(errors="replace") and STOPPED not in last:
+        said = last.removeprefix("error: ").rstrip(".") in errors.decode(errors="replace")
+        if code and other and not said and STOPPED not in last:
             sys.stderr.write(f"process {number}: {last}\n")
     sys.stdout.write(out.decode(errors="replace"))
     return code or max(other[0] for other in others)

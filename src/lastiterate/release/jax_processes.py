@@ -106,7 +106,7 @@ def join() -> int:
 
     Notes
     -----
-    An error that ends one process ends it at once, and so all others: none waits for it.
+    An error that ends one process ends all of them; the first one says why.
 
     Examples
     --------
@@ -198,8 +198,8 @@ def join_devices(devices: object) -> Processes:
 class JaxProcesses(Processes):
     """All processes of a job as this one sees them.
 
-    **Guarantee:** a process that fails outside of JAX's program ends at once, without waiting for
-    the others, which closes its connections and ends them too.
+    **Guarantee:** a process that fails outside of JAX's program tells the others why and ends, which
+    closes its connections and ends them too.
     """
 
     def __init__(self) -> None:
@@ -251,13 +251,16 @@ class JaxProcesses(Processes):
 def _end_on_errors() -> None:
     """From now on an exception that nobody catches ends this process at once: JAX would wait for
     the others, and they for it."""
+    from lastiterate.engine.streaming.buffers import follow_first
+
     if sys.excepthook is not _print_and_leave:
         sys.excepthook = _print_and_leave
+        follow_first()
 
 
 def _print_and_leave(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     sys.__excepthook__(kind, error, trace)
-    leave_job(1)
+    leave_job(1, str(error) if isinstance(error, InputError) else kind.__name__)
 
 
 @contextmanager
@@ -274,10 +277,13 @@ def redirect_stdout(where: str | int) -> Generator[None]:
         os.close(file)
 
 
-def leave_job(code: int) -> None:
-    """End this process without a word to the others; does nothing outside of a job."""
+def leave_job(code: int, why: str = "") -> None:
+    """End this process, and tell the others why; does nothing outside of a job."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
+        from lastiterate.engine.streaming.buffers import tell_end
+
         sys.stdout.flush()
         sys.stderr.flush()
+        tell_end(why)
         os._exit(code)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -191,6 +195,15 @@ def explain_loss() -> Generator[None]:
     except InputError:
         raise
     except (jax.errors.JaxRuntimeError, ValueError) as error:
+        ended = find_ended()
+        if ended is not None:
+            process, why = ended
+            raise InputError(
+                "processes",
+                f"must all go on, and process {process} ended: {why.rstrip('.')}; nothing was released",
+                None,
+                "mend it there, then start all of them again, or resume from a checkpoint",
+            ) from None
         raise InputError(
             "devices",
             "stopped: one of them, or a process, no longer answers",
@@ -198,6 +211,71 @@ def explain_loss() -> Generator[None]:
             "nothing was released; resume from a checkpoint on the remaining devices or processes, or "
             "start again with them, under a charge of its own",
         ) from None
+
+
+# Words that the processes of a job leave for one another when one ends. JAX keeps a table of them in
+# the first process.
+
+ENDED, FOLLOWED = "lastiterate/ended/", "lastiterate/followed/"
+LAST_WAIT = 3.0
+"""Seconds that the first process waits for the others, whose connections end with it."""
+OFTEN = 0.5
+"""Seconds between two looks at the table."""
+
+
+def _find_table() -> Any:
+    """JAX's table, ``None`` outside of a job."""
+    from jax._src import distributed  # no public module has it
+
+    return distributed.global_state.client
+
+
+def find_ended() -> tuple[int, str] | None:
+    """Return the first process that ended, and why, where one has said it."""
+    with suppress(Exception):  # a table that went with its process says nothing
+        told = _find_table().key_value_dir_get(ENDED)
+        return min(((int(key.rpartition("/")[2]), why) for key, why in told), default=None)
+    return None
+
+
+def tell_end(why: str) -> None:
+    """Leave word why this process ends. The first one lets the others end before it: JAX aborts
+    them when its table is gone, with lines of its own."""
+    table = _find_table()
+    if table is None:
+        return
+    rank, end = jax.process_index(), time.monotonic() + LAST_WAIT
+    with suppress(Exception):  # the table's process may be lost already
+        table.key_value_set(f"{ENDED}{rank}", why or "it gave no reason", True)
+        table.key_value_set(f"{FOLLOWED}{rank}", "", True)
+        for other in range(1, jax.process_count() if rank == 0 else 0):
+            left = max(1, round(1000 * (end - time.monotonic())))
+            table.blocking_key_value_get(f"{FOLLOWED}{other}", left)
+        if rank == 0:
+            time.sleep(OFTEN)  # they have said that they end, and not ended yet
+
+
+def follow_first() -> None:
+    """End this process, with exit code 2, when the first one has said why it ends."""
+
+    def watch() -> None:
+        while not over.wait(OFTEN):
+            ended = find_ended()
+            if ended is not None and ended[0] == 0:
+                with suppress(Exception):
+                    sys.stderr.flush()
+                    table.key_value_set(f"{FOLLOWED}{rank}", "", True)
+                os._exit(2)
+
+    def stop() -> None:  # a thread in JAX's code while Python ends would abort the process
+        over.set()
+        watcher.join()
+
+    table, rank, over = _find_table(), jax.process_index(), threading.Event()
+    if table is not None and rank:
+        watcher = threading.Thread(target=watch, daemon=True, name="follow-first")
+        watcher.start()
+        atexit.register(stop)
 
 
 @dataclass(frozen=True)
