@@ -227,7 +227,7 @@ def _find_table() -> Any:
     """JAX's table, ``None`` outside of a job."""
     from jax._src import distributed  # no public module has it
 
-    return distributed.global_state.client
+    return distributed.global_state.client  # pyright: ignore
 
 
 def find_ended() -> tuple[int, str] | None:
