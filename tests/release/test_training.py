@@ -102,6 +102,13 @@ def test_an_epsilon_replaces_the_noise_that_is_described(linear):
     assert li.train(loud, (X, Y), epsilon=500.0, delta=1e-5).run == linear.run
 
 
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_processes_of_a_launcher_that_train_alone_are_warned(monkeypatch, variable):
+    monkeypatch.setenv(variable, "4")
+    with pytest.warns(li.errors.RepeatedFitWarning, match=rf"started 4 processes \({variable}=4\)"):
+        li.train(LOGISTIC, (X, Y), epsilon=8.0, delta=1e-5)
+
+
 def test_seeds_repeat_and_are_told():
     one, two = (li.train(LOGISTIC, (X, Y), epsilon=5.0, seed=7) for _ in range(2))
     assert (one.scores(X) == two.scores(X)).all() and SEED in one.certificate.caveats
