@@ -51,42 +51,100 @@ def to_path(given: str | Path) -> Path:
     >>> to_path("records.csv") == Path("records.csv")
     True
     """
+    path = _open_address(given, "data file")
+    if not is_remote(path):
+        return path
+    try:
+        look_up(path)
+    except FileNotFoundError:
+        raise InputError(
+            "data file", "must be an object, or a folder of them, in the store", str(path)
+        ) from None
+    except StoreError as error:
+        raise InputError("data file", "must be readable", f"{path} ({error})") from None
+    return path
+
+
+def _open_address(given: str | Path, argument: str) -> Path:
+    """Return a path on a disk, or one that leads into a store, of which nothing was asked."""
     if is_remote(given):
         return cast(Path, given)
-    text = given.as_posix() if isinstance(given, Path) else given
-    found = _ADDRESS.match(text)
-    if found is None:
+    address = find_address(given)
+    if address is None:
         return Path(given)
-    kind, rest = found[1], text[found.end() :]
+    kind, rest = address.split("://", 1)
     if kind == "file":
         return Path(url2pathname(urlsplit(f"file:///{rest}").path))
-    address = f"{kind}://{rest}"
     if kind not in STORES:
         raise InputError(
-            "data file",
+            argument,
             "must be a file, or an address that begins with s3:// or gs://",
             address,
-            "copy it to a disk of this machine first",
+            "copy it to a disk of this machine first"
+            if argument == "data file"
+            else "write it to a disk of this machine first",
         )
     try:
         from upath import UPath
 
         path = cast(Path, UPath(address))
-        look_up(path)
+        _ = cast(Any, path).fs  # the store's own package
     except ImportError as error:
         raise InputError(
-            "data file",
+            argument,
             f"needs the extra {STORES[kind]} for addresses that begin with {kind}://",
             f"{address} ({str(error).splitlines()[0][:80]})",
             f"install it with: pip install lastiterate[{STORES[kind]}]",
         ) from None
-    except FileNotFoundError:
-        raise InputError(
-            "data file", "must be an object, or a folder of them, in the store", address
-        ) from None
-    except StoreError as error:
-        raise InputError("data file", "must be readable", f"{address} ({error})") from None
     return path
+
+
+def find_address(given: str | Path) -> str | None:
+    """Return the address that a text, or a ``Path`` of one, is; ``None`` for files of a disk.
+
+    >>> find_address(Path("s3://bucket/name.csv"))
+    's3://bucket/name.csv'
+    """
+    text = given.as_posix() if isinstance(given, Path) else given
+    found = _ADDRESS.match(text)
+    return None if found is None else f"{found[1]}://{text[found.end() :]}"
+
+
+def refuse_address(argument: str, given: str | Path) -> None:
+    """Refuse an address where a file or folder of a disk is meant: as a name it would be a folder
+    ``s3:`` of this machine."""
+    address = find_address(given)
+    if address is not None:
+        raise InputError(
+            argument,
+            "must be on a disk of this machine, and this is an address",
+            address,
+            "copy it from or to a disk: only data and predictions have addresses",
+        )
+
+
+def to_new_object(given: str | Path, argument: str) -> Path:
+    """Return the path of a file, or of an object that is not in its store yet.
+
+    Errors: as ``to_path``, and an object that exists or may not be looked for.
+    """
+    path = _open_address(given, argument)
+    if is_remote(path):
+        try:
+            taken = _ask(path, "exists")
+        except StoreError as error:
+            raise InputError(argument, "must be writable", f"{path} ({error})") from None
+        if taken:
+            raise InputError(argument, "must not exist yet", str(path), "choose another name")
+    return path
+
+
+def write_object(path: Any, file: Path) -> None:
+    """Copy a file of a disk into a store, whole or not at all.
+
+    Errors: ``StoreError``.
+    """
+    _explain(lambda: path.fs.put_file(str(file), path.path))
 
 
 def is_remote(path: object) -> bool:

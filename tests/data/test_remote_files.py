@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits, remote_files
+from lastiterate.cli import app
 from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.readers import find_format, read_table, schema_template
 from lastiterate.data.record_source import open_stream
@@ -322,3 +324,55 @@ def test_a_budget_is_charged_once_and_not_before_the_store_was_asked(store, tmp_
     assert not book.total().releases
     fit_file(order)
     assert len(book.total().releases) == 1
+
+
+@pytest.fixture
+def model(store, tmp_path):
+    return fit_file(order_for("memory://bucket/t.parquet")).model.save(tmp_path / "model")
+
+
+def predict(model, *words):
+    return CliRunner().invoke(app, ["predict", str(model), "memory://bucket/t.csv", *words])
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl", "p.parquet", "p.json"])
+def test_predictions_are_written_into_a_store(store, model, tmp_path, name):
+    more = ["--json"] if name == "p.json" else []
+    for place in (str(tmp_path / name), f"memory://out/folder/{name}"):
+        ended = predict(model, "--out", place, *more)
+        assert ended.exit_code == 0, ended.output
+    assert store.cat(f"/out/folder/{name}") == (tmp_path / name).read_bytes()
+    again = predict(model, "--out", f"memory://out/folder/{name}", *more)
+    assert again.exit_code == 2 and "--out must not exist yet" in again.output
+
+
+def test_predictions_that_a_store_does_not_take_are_no_object(store, model, monkeypatch):
+    def refuse(*_, **__):
+        raise ConnectionResetError("reset by the store")
+
+    monkeypatch.setattr(type(store), "put_file", refuse)
+    ended = predict(model, "--out", "memory://out/p.csv")
+    assert ended.exit_code == 2 and not store.exists("/out/p.csv")
+    assert "memory://out/p.csv must be writable, got ConnectionResetError: reset" in ended.output
+    monkeypatch.setattr(type(store), "exists", refuse)
+    ended = predict(model, "--out", "memory://out/p.csv")
+    assert ended.exit_code == 2 and "--out must be writable, got 'memory://out/p.csv (Con" in (
+        ended.output
+    )
+
+
+@pytest.mark.parametrize("option", ["--out", "--ledger", "--checkpoint", "--scratch"])
+def test_an_address_is_no_folder_of_this_machine(store, tmp_path, monkeypatch, option):
+    """``s3://b/m`` as a path is ``s3:/b/m``, a folder ``s3:`` that nobody looks for."""
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, ["train", "wine", "--epsilon", "1", option, "s3://bucket/name"])
+    assert ended.exit_code == 2
+    assert f"{option} must be on a disk of this machine" in ended.output.replace("\n", " ")
+    with pytest.raises(InputError, match=f"^{option[2:]} must be on a disk of this machine"):
+        li.train(
+            li.Run(n=9, steps=2, step_size=0.5, loss=li.Logistic()),
+            (np.ones((9, 2)), np.ones(9)),
+            epsilon=1.0,
+            **{option[2:]: "s3://bucket/name"},
+        )
+    assert not list(tmp_path.iterdir())

@@ -333,6 +333,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     def run_command(*args: object, **kwargs: Any) -> None:
         try:
             with interrupts.listen(), limit_unpacking(kwargs.get("unpacked_limit")):
+                _refuse_addresses(kwargs)
                 command(*args, **kwargs)
                 interrupts.check()
         except KeyboardInterrupt:
@@ -348,6 +349,15 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise ending from None
 
     return run_command
+
+
+def _refuse_addresses(given: dict[str, Any]) -> None:
+    """Refuse addresses of stores as files and folders of this machine, before anything is done."""
+    for name, value in given.items():
+        if isinstance(value, Path) and ":/" in value.as_posix():
+            from lastiterate.remote_files import refuse_address
+
+            refuse_address(name, value)
 
 
 def _exit_on_interrupt() -> typer.Exit:

@@ -18,7 +18,6 @@ from lastiterate.atomic_files import SHARED, is_taken, whole_file
 from lastiterate.cli.app import (
     Header,
     Json,
-    Out,
     Terminal,
     Threshold,
     UnpackedLimit,
@@ -30,6 +29,7 @@ from lastiterate.cli.app import (
     visible,
 )
 from lastiterate.errors import InputError
+from lastiterate.remote_files import is_remote, to_new_object, write_object
 
 if TYPE_CHECKING:
     from lastiterate.release.prediction import PredictedRecords
@@ -63,7 +63,9 @@ def predict_command(
             help="require probabilities; warn if they are not calibrated",
         ),
     ] = False,
-    out: Out = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="the file to write, or an address in a store")
+    ] = None,
     json_: Json = False,
     format: Annotated[
         str,
@@ -99,16 +101,24 @@ def predict_command(
         header=run_flags.header(header),
         form=format,
     )
+    place = None if out is None else to_new_object(out, "out")
     if json_:
         objects = [one for block in blocks for one in to_objects(block.titles, block.rows())]
-        emit(json.dumps(objects, indent=2) + "\n", out)
+        text = json.dumps(objects, indent=2) + "\n"
+        if place is None or not is_remote(place):
+            emit(text, place)
+        else:
+            _write_object(place, lambda file, _: file.write(text.encode()))
         return
-    if out is None:
+    if place is None:
         _print_blocks(format_blocks(blocks, format == "jsonl", visible))
         return
-    if is_taken(out):
-        raise InputError("folder", "must not exist yet", str(out), "choose another name")
-    _write_file(out, blocks)
+    if is_remote(place):
+        _write_object(place, lambda file, name: _write_blocks(file, name, blocks))
+        return
+    if is_taken(place):
+        raise InputError("folder", "must not exist yet", str(place), "choose another name")
+    _write_file(place, blocks)
 
 
 def _print_blocks(texts: Iterable[str]) -> None:
@@ -130,13 +140,7 @@ def _write_file(out: Path, blocks: Iterator[PredictedRecords]) -> None:
     """Write a file of predictions, whole or not at all."""
     try:
         with tempfile.TemporaryFile(dir=out.parent) as held:
-            if out.suffix.lower() == ".parquet":
-                _write_parquet(held, out, blocks)
-            else:
-                lines = out.suffix.lower() in (".jsonl", ".ndjson")
-                for text in format_blocks(blocks, lines, lambda text: text):
-                    interrupts.check()
-                    held.write(text.encode())
+            _write_blocks(held, out, blocks)
             held.seek(0)
             with interrupts.later():
                 with whole_file(out, new=True, mode=SHARED) as file:
@@ -145,6 +149,32 @@ def _write_file(out: Path, blocks: Iterator[PredictedRecords]) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(out)) from None
     sys.stdout.flush()
+
+
+def _write_object(place: Path, write: Callable[[Any, Path], object]) -> None:
+    """Write predictions into a store, whole or not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        held = Path(folder) / "predictions"
+        try:
+            with held.open("wb") as file:
+                write(file, place)
+            with interrupts.later():
+                write_object(place, held)
+                interrupts.say(f"{place} is written")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(place)) from None
+    sys.stdout.flush()
+
+
+def _write_blocks(file: Any, name: Path, blocks: Iterator[PredictedRecords]) -> None:
+    """Write predictions in the form that the ending of ``name`` says."""
+    suffix = name.suffix.lower()
+    if suffix == ".parquet":
+        _write_parquet(file, name, blocks)
+        return
+    for text in format_blocks(blocks, suffix in (".jsonl", ".ndjson"), lambda text: text):
+        interrupts.check()
+        file.write(text.encode())
 
 
 def _write_parquet(file: Any, out: Path, blocks: Iterator[PredictedRecords]) -> None:

@@ -30,6 +30,7 @@ from lastiterate.atomic_files import (
 )
 from lastiterate.certificate_statement import content_hash, entry_of
 from lastiterate.errors import InputError
+from lastiterate.remote_files import refuse_address
 from lastiterate.run import serialization
 
 if TYPE_CHECKING:
@@ -514,6 +515,7 @@ def to_path(given: object, argument: str) -> Path:
     """A path from text or ``Path``, and from nothing else."""
     if not isinstance(given, str | Path):
         raise InputError(argument, "must be a path", type(given).__name__)
+    refuse_address(argument, given)
     return Path(given)
 
 

@@ -200,7 +200,7 @@ def explain_loss() -> Generator[None]:
             process, why = ended
             raise InputError(
                 "processes",
-                f"must all go on, and process {process} ended: {why.rstrip('.')}; nothing was released",
+                f"must all continue, and process {process} ended: {why.rstrip('.')}; nothing was released",
                 None,
                 "mend it there, then start all of them again, or resume from a checkpoint",
             ) from None
