@@ -34,6 +34,9 @@ __all__ = ["check", "later", "say", "unfinished"]
 CODE = 130  #: exit code of a command that was stopped by its user, as shells have it
 PATIENCE = 10.0
 """Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""
+WAIT_FOR_CALLBACK, WAIT_FOR_NOTICE = 0.01, 1.0
+"""Seconds until a Ctrl-C is raised again: until the code that dropped it is left, and until it was
+noticed."""
 NOTHING = "nothing was released"
 _AGAIN = b"\x00"
 
@@ -196,9 +199,10 @@ def _watch(receiver: socket.socket) -> None:
     while True:
         byte = receiver.recv(1)
         if byte == _AGAIN:
-            time.sleep(0.01)
-            _now.own += 1
-            _ask_again()
+            with suppress(RuntimeError):  # Python ends
+                threading.Thread(
+                    target=_ask_until_noticed, name="lastiterate-again", daemon=True
+                ).start()
         elif _now.own:
             _now.own -= 1
         elif byte == bytes([signal.SIGINT]):
@@ -208,6 +212,18 @@ def _watch(receiver: socket.socket) -> None:
             threading.Thread(
                 target=_end_when_stuck, name="lastiterate-patience", daemon=True
             ).start()
+
+
+def _ask_until_noticed() -> None:
+    """Ask for a Ctrl-C once more, until the interpreter knows of it: a signal that arrives just
+    before its main thread begins to wait does not end that wait."""
+    before, pause = _now.noticed, WAIT_FOR_CALLBACK
+    while _now.noticed == before:
+        time.sleep(pause)
+        if _now.noticed == before and not _now.own:  # the last one was delivered
+            _now.own += 1
+            _ask_again()
+        pause = WAIT_FOR_NOTICE
 
 
 def _ask_again() -> None:

@@ -313,6 +313,23 @@ def test_compiled_code_that_goes_on_is_left(times, patience, how, tmp_path):
     assert not (tmp_path / "draft").exists()
 
 
+def test_a_control_c_is_asked_for_until_it_is_noticed(monkeypatch):
+    """A signal between the interpreter's last look and a system call that waits ends no wait."""
+    state, asked = interrupts._State(), []
+    monkeypatch.setattr(interrupts, "_now", state)
+    monkeypatch.setattr(interrupts, "_ask_again", lambda: asked.append(state.own))
+    pauses = iter(range(100))
+
+    def pause(_):
+        at = next(pauses)
+        state.own = 0 if at == 3 else state.own  # the first signal is delivered
+        state.noticed = 1 if at == 6 else state.noticed
+
+    monkeypatch.setattr(interrupts.time, "sleep", pause)
+    interrupts._ask_until_noticed()
+    assert asked == [1, 1] and next(pauses) == 7
+
+
 def test_work_within_other_work_does_not_name_the_outcome():
     """An audit trains by the public calls, whose ledgers are none of the command's."""
     with interrupts.listen():
