@@ -242,6 +242,13 @@ def test_where_likelihood_ratios_overflow_draws_count_as_known(shift, numbers):
     assert curve.delta(1.0) == pytest.approx(0.1 if numbers else 1.0, rel=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_shifts_whose_sum_is_beyond_double_precision_count_as_known():
+    one = DelayedShifts(0.1, (40,), (1.0,), (1e308,), (1.0,), 1.2, 40)
+    assert one.law() is None and one.known.mu == math.inf and one.delta(1.0) == 1.0
+    assert delayed_shifts._approximate(one) == math.inf
+
+
 BASE = li.Run(
     n=10_000,
     steps=400,

@@ -309,10 +309,9 @@ def _approximate(curve: DelayedShifts) -> float:
     certain, pairs = hidden(curve)
     mean, variance = certain * certain, 0.0  # floats' own powers raise where they overflow
     for weights, count in pairs:
-        expected, spread = (
-            curve.rate * float(weights.sum()),
-            curve.rate * (1 - curve.rate) * float((weights**2).sum()),
-        )
+        with np.errstate(over="ignore"):
+            total, squares = float(weights.sum()), float((weights**2).sum())
+        expected, spread = curve.rate * total, curve.rate * (1 - curve.rate) * squares
         mean += count * (expected * expected + spread)
         variance += count * (4 * expected * expected * spread + 2 * spread * spread)
     return (

@@ -227,17 +227,11 @@ class DelayedShifts(DominatingPair):
     def known(self) -> Gdp:
         """The curve if the record were in every batch."""
         certain, pairs = hidden(self)
-        return Gdp(
-            math.hypot(certain, self.mu, *(math.sqrt(n) * float(w.sum()) for w, n in pairs)) * UP
-        )
+        return Gdp(math.hypot(certain, self.mu, *(math.sqrt(n) * _sum(w) for w, n in pairs)) * UP)
 
     def law(self) -> tuple[Ratio, float] | None:
         certain, pairs = hidden(self)
-        if (
-            not certain <= LARGEST
-            or not pairs
-            or not all(float(w.sum()) <= LARGEST for w, _ in pairs)
-        ):
+        if not certain <= LARGEST or not pairs or not all(_sum(w) <= LARGEST for w, _ in pairs):
             return None
         resolution, atoms, points = (
             (COARSE, FEW_ATOMS, FEW_POINTS) if self.coarse else (FINE, MOST_ATOMS, POINTS)
@@ -299,6 +293,11 @@ def interval_ends(steps: int, growth: float, widest: int, blocks: int | None = N
     return ends[::-1]
 
 
+def _sum(weights: Array) -> float:
+    with np.errstate(over="ignore"):  # infinite where it is beyond double precision
+        return float(weights.sum())
+
+
 @lru_cache(maxsize=64)
 def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     """mu of what counts as certain, and the weights of the other pairs."""
@@ -330,9 +329,9 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
             )
             kinds[key] = shift[shift > 0], 0
         kinds[key] = kinds[key][0], kinds[key][1] + 1
-    faint = [(w, n) for w, n in kinds.values() if float(w.sum()) <= FAINT]
-    certain = math.hypot(certain, *(math.sqrt(n) * float(w.sum()) for w, n in faint)) * UP
-    return certain, tuple((w, n) for w, n in kinds.values() if float(w.sum()) > FAINT)
+    sums = [(_sum(w), w, n) for w, n in kinds.values()]
+    faint = (math.sqrt(n) * total for total, _, n in sums if total <= FAINT)
+    return math.hypot(certain, *faint) * UP, tuple((w, n) for total, w, n in sums if total > FAINT)
 
 
 def carry_over(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
