@@ -35,8 +35,8 @@ CODE = 130  #: exit code of a command that was stopped by its user, as shells ha
 PATIENCE = 10.0
 """Seconds that compiled code may keep the interpreter from noticing a Ctrl-C."""
 WAIT_FOR_CALLBACK, WAIT_FOR_NOTICE = 0.01, 1.0
-"""Seconds until a Ctrl-C is raised again: until the code that dropped it is left, and until it was
-noticed."""
+"""Seconds until a Ctrl-C is raised again: the first time, when the code that dropped it is left, and
+each time after."""
 NOTHING = "nothing was released"
 _AGAIN = b"\x00"
 
@@ -50,7 +50,8 @@ class _State:
     noticed = 0  #: signals that the interpreter came to know of
     depth = 0  #: of ``later``
     kept = 0  #: of ``keep_outcome``
-    own = 0  #: signals that the watcher sent itself
+    own = 0  #: signals that were sent by this module itself
+    asking = threading.Lock()  #: held by the thread that sends them
     outcome = NOTHING
     wake: socket.socket
 
@@ -218,12 +219,13 @@ def _ask_until_noticed() -> None:
     """Ask for a Ctrl-C once more, until the interpreter knows of it: a signal that arrives just
     before its main thread begins to wait does not end that wait."""
     before, pause = _now.noticed, WAIT_FOR_CALLBACK
-    while _now.noticed == before:
-        time.sleep(pause)
-        if _now.noticed == before and not _now.own:  # the last one was delivered
-            _now.own += 1
-            _ask_again()
-        pause = WAIT_FOR_NOTICE
+    with _now.asking:
+        while _now.noticed == before and _now.pending:
+            time.sleep(pause)
+            if _now.noticed == before and _now.pending and not _now.own:  # the last was delivered
+                _now.own += 1
+                _ask_again()
+            pause = WAIT_FOR_NOTICE
 
 
 def _ask_again() -> None:

@@ -28,7 +28,7 @@ BUFFER = 2**16
 """Bytes that a reader takes from there."""
 LISTED = 8
 """Objects of one folder of which the store is asked at once, for a list of the folder."""
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])", re.IGNORECASE)
 _failures: dict[str, StoreError] = {}
 """The last failure of every object since it was opened: Arrow makes errors of its own of it."""
 Value = TypeVar("Value")
@@ -88,7 +88,7 @@ def _open_address(given: str | Path, argument: str) -> Path:
         from upath import UPath
 
         path = cast(Path, UPath(address))
-        _ = cast(Any, path).fs  # the store's own package
+        _explain(lambda: cast(Any, path).fs)  # the store's own package
     except ImportError as error:
         raise InputError(
             argument,
@@ -96,6 +96,9 @@ def _open_address(given: str | Path, argument: str) -> Path:
             f"{address} ({str(error).splitlines()[0][:80]})",
             f"install it with: pip install lastiterate[{STORES[kind]}]",
         ) from None
+    except (StoreError, FileNotFoundError) as error:  # of its keys and settings
+        rule = "must be readable" if argument == "data file" else "must be writable"
+        raise InputError(argument, rule, f"{address} ({error})") from None
     return path
 
 
@@ -107,20 +110,24 @@ def find_address(given: str | Path) -> str | None:
     """
     text = given.as_posix() if isinstance(given, Path) else given
     found = _ADDRESS.match(text)
-    return None if found is None else f"{found[1]}://{text[found.end() :]}"
+    return None if found is None else f"{found[1].lower()}://{text[found.end() :]}"
 
 
 def refuse_address(argument: str, given: str | Path) -> None:
     """Refuse an address where a file or folder of a disk is meant: as a name it would be a folder
     ``s3:`` of this machine."""
     address = find_address(given)
-    if address is not None:
-        raise InputError(
-            argument,
-            "must be on a disk of this machine, and this is an address",
-            address,
-            "copy it from or to a disk: only data and predictions have addresses",
-        )
+    if address is None:
+        return
+    if address.startswith("file://"):
+        path = _open_address(address, argument)
+        raise InputError(argument, "must be written as a path", str(given), f"such as {path}")
+    raise InputError(
+        argument,
+        "must be on a disk of this machine, and this is an address",
+        address,
+        "copy it from or to a disk: only data and predictions have addresses",
+    )
 
 
 def to_new_object(given: str | Path, argument: str) -> Path:
@@ -140,11 +147,11 @@ def to_new_object(given: str | Path, argument: str) -> Path:
 
 
 def write_object(path: Any, file: Path) -> None:
-    """Copy a file of a disk into a store, whole or not at all.
+    """Copy a file of a disk into a store, whole or not at all, and only where there is none.
 
-    Errors: ``StoreError``.
+    Errors: ``FileExistsError``, and a ``StoreError`` for all others.
     """
-    _explain(lambda: path.fs.put_file(str(file), path.path))
+    _explain(lambda: path.fs.put_file(str(file), path.path, mode="create"))
 
 
 def is_remote(path: object) -> bool:
@@ -236,7 +243,7 @@ def _explain(ask: Callable[[], Value]) -> Value:
     """What is asked of a store; its packages raise errors of many kinds."""
     try:
         return ask()
-    except (FileNotFoundError, ImportError, MemoryError, StoreError):
+    except (FileNotFoundError, FileExistsError, ImportError, MemoryError, StoreError):
         raise
     except Exception as error:
         raise StoreError(error) from None

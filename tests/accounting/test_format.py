@@ -133,11 +133,28 @@ def test_an_earlier_version_may_have_known_another_lower_bound(version, factor, 
     checked = li.Certificate.check(body)
     assert checked.holds == holds
     assert any("lower bounds" in text for text in checked.uncovered) == (version == "0.0.9")
-    if holds:
-        body["verdicts"].remove(row)
-        body["epsilon_at_least"] = True
-        body["content_sha256"] = content_hash(body)
-        assert problems_of(json.dumps(body))
+    if not holds:
+        return
+    place = body["verdicts"].index(row)
+    for change in (
+        lambda changed: changed["verdicts"][place].pop("epsilon"),
+        lambda changed: changed["verdicts"][place].pop("applies"),
+        lambda changed: changed["verdicts"][place].update(theorem=["a", "list"]),
+        lambda changed: changed.update(epsilon_at_least=True),
+        lambda changed: changed.pop("epsilon_at_least"),
+    ):
+        changed = copy.deepcopy(body)
+        change(changed)
+        changed["content_sha256"] = content_hash(changed)
+        assert problems_of(json.dumps(changed))
+
+
+@pytest.mark.parametrize("name", ["format-3-exact", "format-3-posterior", "format-3-selection"])
+def test_verdicts_where_there_are_none_are_an_unknown_entry(name):
+    body = json.loads((GOLDEN / f"{name}.json").read_text())
+    body |= {"library": "lastiterate 0.0.9", "verdicts": [], "epsilon_at_least": 0.0}
+    body["content_sha256"] = content_hash(body)
+    assert "unknown entry 'verdicts'" in " ".join(problems_of(json.dumps(body)))
 
 
 def test_reasons_of_another_version_are_named_as_not_compared():

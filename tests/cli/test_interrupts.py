@@ -316,6 +316,7 @@ def test_compiled_code_that_goes_on_is_left(times, patience, how, tmp_path):
 def test_a_control_c_is_asked_for_until_it_is_noticed(monkeypatch):
     """A signal between the interpreter's last look and a system call that waits ends no wait."""
     state, asked = interrupts._State(), []
+    state.pending = True
     monkeypatch.setattr(interrupts, "_now", state)
     monkeypatch.setattr(interrupts, "_ask_again", lambda: asked.append(state.own))
     pauses = iter(range(100))
@@ -328,6 +329,9 @@ def test_a_control_c_is_asked_for_until_it_is_noticed(monkeypatch):
     monkeypatch.setattr(interrupts.time, "sleep", pause)
     interrupts._ask_until_noticed()
     assert asked == [1, 1] and next(pauses) == 7
+    state.pending = False  # it was answered
+    interrupts._ask_until_noticed()
+    assert asked == [1, 1] and next(pauses) == 8
 
 
 def test_work_within_other_work_does_not_name_the_outcome():

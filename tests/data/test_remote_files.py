@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate import limits, remote_files
+from lastiterate import interrupts, limits, remote_files
 from lastiterate.cli import app
 from lastiterate.data.file_stream import FileSnapshot
 from lastiterate.data.readers import find_format, read_table, schema_template
@@ -361,6 +361,46 @@ def test_predictions_that_a_store_does_not_take_are_no_object(store, model, monk
     )
 
 
+def test_predictions_of_another_job_are_not_replaced(store, model, monkeypatch):
+    """It wrote its own after this one had looked for them."""
+    monkeypatch.setattr(
+        "lastiterate.cli.predict.to_new_object",
+        lambda given, _: remote_files._open_address(given, ""),
+    )
+    store.pipe("/out/p.csv", b"of another job")
+    ended = predict(model, "--out", "memory://out/p.csv")
+    assert ended.exit_code == 2 and "--out must not exist yet" in ended.output, ended.output
+    assert store.cat("/out/p.csv") == b"of another job"
+
+
+def test_what_is_written_on_the_way_is_removed_by_an_abrupt_end(store, model, monkeypatch):
+    known = []
+
+    def put(*_, **__):
+        known.extend(one for one in interrupts.unfinished if (one / "predictions").exists())
+
+    monkeypatch.setattr(type(store), "put_file", put)
+    assert predict(model, "--out", "memory://out/p.csv").exit_code == 0
+    assert len(known) == 1 and not known[0].exists() and known[0] not in interrupts.unfinished
+
+
+def test_settings_of_a_store_that_do_not_fit_are_refused(store, model, monkeypatch):
+    import upath
+
+    class Unfit:
+        @property
+        def fs(self):
+            raise KeyError("username")
+
+    monkeypatch.setattr(upath, "UPath", lambda address: Unfit())
+    with pytest.raises(InputError, match=r"must be readable, got .memory://bucket/t.csv \(KeyErr"):
+        read_table("memory://bucket/t.csv")
+    ended = CliRunner().invoke(
+        app, ["predict", str(model), str(model / "model.json"), "--out", "memory://out/p.csv"]
+    )
+    assert ended.exit_code == 2 and "--out must be writable" in ended.output
+
+
 @pytest.mark.parametrize("option", ["--out", "--ledger", "--checkpoint", "--scratch"])
 def test_an_address_is_no_folder_of_this_machine(store, tmp_path, monkeypatch, option):
     """``s3://b/m`` as a path is ``s3:/b/m``, a folder ``s3:`` that nobody looks for."""
@@ -376,3 +416,21 @@ def test_an_address_is_no_folder_of_this_machine(store, tmp_path, monkeypatch, o
             **{option[2:]: "s3://bucket/name"},
         )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (
+            "S3://bucket/name",
+            "on a disk of this machine, and this is an address, got 's3://bucket/n",
+        ),
+        (
+            "file:///tmp/name",
+            "must be written as a path, got 'file:///tmp/name'; such as /tmp/name",
+        ),
+    ],
+)
+def test_other_spellings_of_addresses_are_refused(given, words):
+    with pytest.raises(InputError, match=words):
+        remote_files.refuse_address("out", given)

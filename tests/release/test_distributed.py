@@ -3,15 +3,18 @@
 import re
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.engine.streaming import buffers
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import distributed
+from lastiterate.release import distributed, jax_processes
 from tiers import unless
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -95,3 +98,96 @@ def test_a_command_shows_the_first_process_and_why_another_failed(monkeypatch, c
     assert out == "a model\n" and told.count("process 1: error: a disk.\n") == 1
     assert "a word" not in told and told.count("error: one.") == 1
     assert told.count("a key") == 1
+
+
+class Table:
+    """JAX's table, of one process."""
+
+    def __init__(self, **words):
+        self.words = {f"lastiterate/{key}": word for key, word in words.items()}
+
+    def key_value_set(self, key, value):
+        if key in self.words:
+            raise RuntimeError("ALREADY_EXISTS")
+        self.words[key] = value
+
+    def key_value_try_get(self, key):
+        return self.words[key]
+
+    def blocking_key_value_get(self, key, milliseconds):
+        assert milliseconds >= 1
+        return self.words[key]
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """Make the table of a job, and say which process of three this one is."""
+
+    def begin(rank, lost_another=False, **words):
+        table = Table(**words)
+        monkeypatch.setattr(buffers, "_read_job", lambda: (table, rank, 3))
+        monkeypatch.setattr(buffers._job, "lost_another", lost_another)
+        monkeypatch.setattr(buffers, "OFTEN", 0.01)
+        return table
+
+    return begin
+
+
+def test_the_word_of_the_process_that_ended_first_stays(job):
+    table = job(2)
+    buffers.tell_end("a disk is full.")
+    assert table.words == {"lastiterate/ended": "2 a disk is full.", "lastiterate/followed/2": ""}
+    job(1, ended="2 a disk is full.")
+    buffers.tell_end("another word")
+    assert buffers._read_job()[0].words["lastiterate/ended"] == "2 a disk is full."
+    table = job(1, lost_another=True)
+    buffers.tell_end("devices stopped")
+    assert table.words == {}, "it ends because of another one, and the table may be lost"
+    table = job(0, lost_another=True, ended="2 a disk is full.")
+    buffers.tell_end("processes must all continue")
+    assert table.words["lastiterate/ended"] == "2 a disk is full."
+    assert "lastiterate/leaving" in table.words, "the others end before it"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_says_why_another_one_ended(job, rank):
+    job(rank, ended="2 a disk is full.")
+    with pytest.raises(li.InputError) as refused, buffers.explain_loss():
+        raise ValueError("Gloo all-reduce failed")
+    said = "process 2 ended: a disk is full; nothing was released"
+    assert (said in str(refused.value)) == (rank == 0)
+    assert (jax_processes.STOPPED in str(refused.value)) == (rank == 1)
+    assert buffers._job.lost_another
+
+
+def test_a_table_that_does_not_answer_holds_nobody_up(job, monkeypatch):
+    table, never = job(1), threading.Event()
+    monkeypatch.setattr(buffers, "LAST_WAIT", 0.05)
+    monkeypatch.setattr(table, "key_value_set", lambda *_: never.wait(60))
+    buffers.tell_end("a disk is full.")
+    assert not never.is_set() and table.words == {}
+    never.set()
+    monkeypatch.setattr(buffers, "_read_job", lambda: 1 / 0)
+    buffers.tell_end("a disk is full.")
+    buffers.follow_first()
+    assert buffers.find_ended() is None
+    ended = []
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(buffers, "tell_end", lambda why: 1 / 0)
+    monkeypatch.setattr(jax_processes.os, "_exit", ended.append)
+    with pytest.raises(ZeroDivisionError):
+        jax_processes.leave_job(3)
+    assert ended == [3]
+
+
+def test_a_process_follows_the_first_one_when_it_leaves(job, monkeypatch):
+    ended, left, stops = [], threading.Event(), []
+    table = job(1)
+    monkeypatch.setattr(buffers.os, "_exit", lambda code: (ended.append(code), left.set()))
+    monkeypatch.setattr(buffers.atexit, "register", stops.append)
+    buffers.follow_first()
+    assert not left.wait(0.1) and ended == []
+    table.key_value_set("lastiterate/leaving", "")
+    assert left.wait(30) and ended[0] == 2 and "lastiterate/followed/1" in table.words
+    stops[0]()
+    assert not any(thread.name == "follow-first" for thread in threading.enumerate())

@@ -107,6 +107,8 @@ def test_processes_of_a_launcher_that_train_alone_are_warned(monkeypatch, variab
     monkeypatch.setenv(variable, "4")
     with pytest.warns(li.errors.RepeatedFitWarning, match=rf"started 4 processes \({variable}=4\)"):
         li.train(LOGISTIC, (X, Y), epsilon=8.0, delta=1e-5)
+    with pytest.warns(li.errors.RepeatedFitWarning, match=f"{variable}=4"):
+        li.estimators.DPLogisticRegression(row_norm=3.0, classes=[0, 1]).fit(X, Y)
 
 
 def test_seeds_repeat_and_are_told():

@@ -89,7 +89,7 @@ class AccountedRun(OneRun):
         today = stored.get("library") == f"lastiterate {__version__}"
         if today or not isinstance(listed, list):
             return accounted
-        names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
+        names = {str(row.get("theorem")) for row in listed if isinstance(row, dict)}  # pyright: ignore
         return replace(
             accounted,
             theorems=tuple(theorem for theorem in accounted.theorems if theorem.name in names),
@@ -145,7 +145,7 @@ class AccountedRun(OneRun):
         answer = match(theorem, accounted)
         if accounted is self.run or not isinstance(answer, Applies):
             return answer
-        if theorem.kind == "lower" and self.run.loss.ridge > 0:
+        if theorem.kind != "upper" and self.run.loss.ridge > 0:
             return Fails(("how much a ridge contracts depends on the measured smoothness",))
         asked = (one for one in RELEASES if one in theorem.assumptions)
         lost = [

@@ -274,7 +274,7 @@ def list_uncompared(stored: dict[str, Any]) -> tuple[str, ...]:
         return ()
     return (
         "why theorems do not apply: those sentences are of another version",
-        "lower bounds of another version: they certify nothing",
+        "lower bounds, which certify nothing: those numbers are of another version",
     )
 
 
@@ -289,24 +289,27 @@ def _with_lower_bounds_of(fresh: dict[str, Any], stored: dict[str, Any]) -> dict
     """Return the fields of another version with the lower bounds of today, of the theorems that it
     lists: a later version may know better ones, or withdraw one. One above the stated epsilon stays
     as it is, and is noticed."""
-    epsilon, rows = stored.get("epsilon"), stored.get("verdicts")
-    if not isinstance(epsilon, int | float) or not isinstance(rows, list):
+    epsilon, rows, least = (stored.get(key) for key in ("epsilon", "verdicts", "epsilon_at_least"))
+    if type(epsilon) not in (int, float) or not isinstance(rows, list):
         return stored
-    today = {row["theorem"]: row for row in fresh["verdicts"] if row["kind"] == "lower"}
 
-    def possible(bound: object) -> bool:
+    def is_possible(bound: object) -> bool:
         return bound is None or (type(bound) in (int, float) and 0 <= bound <= epsilon)  # pyright: ignore
 
-    admitted = [
-        today.get(row.get("theorem"), row)
-        if isinstance(row, dict) and row.get("kind") == "lower" and possible(row.get("epsilon"))
-        else row
-        for row in rows
-    ]
-    least = stored.get("epsilon_at_least")
-    if possible(least):
-        least = fresh["epsilon_at_least"]
-    return stored | {"verdicts": admitted, "epsilon_at_least": least}
+    def admit(row: Any) -> Any:
+        known = next((one for one in today if isinstance(row, dict) and _is_of(row, one)), None)
+        return row if known is None or not is_possible(row["epsilon"]) else known
+
+    today = [row for row in fresh.get("verdicts", ()) if row["kind"] == "lower"]
+    found = stored | {"verdicts": [admit(row) for row in rows]}
+    if {"epsilon_at_least"} <= stored.keys() & fresh.keys() and is_possible(least):
+        found["epsilon_at_least"] = fresh["epsilon_at_least"]
+    return found
+
+
+def _is_of(row: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Whether both are verdicts of one theorem, in one form."""
+    return row.keys() == known.keys() and all(row[key] == known[key] for key in ("theorem", "kind"))
 
 
 def _admit_looser_bounds(stated: Any, derived: dict[str, Any]) -> Any:

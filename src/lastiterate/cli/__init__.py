@@ -35,7 +35,8 @@ def main() -> None:
         if left.code and "lastiterate.release.jax_processes" in sys.modules:
             from lastiterate.release.jax_processes import leave_job
 
-            leave_job(left.code if isinstance(left.code, int) else 1, *ERRORS[-1:])
+            why = interrupts.sentence() if stopped else "".join(ERRORS[-1:])
+            leave_job(left.code if isinstance(left.code, int) else 1, why)
         if not stopped and not interrupts.is_pending():
             raise
         interrupts.end(None if stopped else interrupts.sentence())

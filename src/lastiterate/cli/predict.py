@@ -153,16 +153,26 @@ def _write_file(out: Path, blocks: Iterator[PredictedRecords]) -> None:
 
 def _write_object(place: Path, write: Callable[[Any, Path], object]) -> None:
     """Write predictions into a store, whole or not at all."""
-    with tempfile.TemporaryDirectory() as folder:
-        held = Path(folder) / "predictions"
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        interrupts.unfinished.add(folder)
         try:
+            held = folder / "predictions"
             with held.open("wb") as file:
                 write(file, place)
             with interrupts.later():
-                write_object(place, held)
+                interrupts.say(f"{place} may be written")
+                try:
+                    write_object(place, held)
+                except FileExistsError:
+                    raise InputError(
+                        "out", "must not exist yet", str(place), "choose another name"
+                    ) from None
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror or str(error), str(place)) from None
                 interrupts.say(f"{place} is written")
-        except OSError as error:
-            raise OSError(error.errno, error.strerror or str(error), str(place)) from None
+        finally:
+            interrupts.unfinished.discard(folder)
     sys.stdout.flush()
 
 

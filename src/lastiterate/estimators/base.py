@@ -43,6 +43,7 @@ from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.composition_reminder import recognise_by
+from lastiterate.release.jax_processes import warn_of_launcher
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import choose_features, part_of, plan_for_units, warn_of_noise
@@ -215,6 +216,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         """
         refuse(unsupported, "X, y, progress and units")
         protected = self._limit_rows(units)
+        warn_of_launcher()
         with recognise_by(*([] if self.stream else list_handed_tables(self, X))):
             self._fit(X, y, progress, protected)
         return self

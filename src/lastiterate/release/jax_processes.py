@@ -8,13 +8,14 @@ import pickle
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, RepeatedFitWarning, outside
 from lastiterate.release.training_request import Processes
 
 # JAX computes one program on the devices of all processes. Around it they meet here: all that is
@@ -80,6 +81,21 @@ def refuse_launcher(command: str) -> None:
             "start it once, without the launcher; where each process has data of its own, unset "
             f"{launched.variable}",
         )
+
+
+def warn_of_launcher() -> None:
+    """Warn where a launcher started several processes and this one trains alone."""
+    launched = LaunchedProcesses()
+    if launched.count == 1:
+        return
+    warnings.warn(
+        f"a launcher started {launched.count} processes ({launched.variable}={launched.count}), and "
+        "each trains a model of its own here: models of the same records compose; for one model, "
+        "call lastiterate.distributed.join() first and give lastiterate.train its result as devices=; "
+        f"where every process has other data, unset {launched.variable}",
+        RepeatedFitWarning,
+        stacklevel=outside(),
+    )
 
 
 def join() -> int:
@@ -281,9 +297,11 @@ def leave_job(code: int, why: str = "") -> None:
     """End this process, and tell the others why; does nothing outside of a job."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
-        from lastiterate.engine.streaming.buffers import tell_end
+        try:
+            from lastiterate.engine.streaming.buffers import tell_end
 
-        sys.stdout.flush()
-        sys.stderr.flush()
-        tell_end(why)
-        os._exit(code)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            tell_end(why)
+        finally:
+            os._exit(code)

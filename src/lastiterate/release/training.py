@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -20,12 +19,12 @@ from lastiterate.accounting.noise_calibration import (
 )
 from lastiterate.certificate_statement import check_statement
 from lastiterate.engine.step_iterator import StepIterator
-from lastiterate.errors import InputError, NotCertified, RepeatedFitWarning, outside
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import to_path
-from lastiterate.release.jax_processes import LaunchedProcesses, join_devices
+from lastiterate.release.jax_processes import join_devices, warn_of_launcher
 from lastiterate.release.ledger_charge import EVERY, Charging, make_charging
 from lastiterate.release.model_kinds import ModelKind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish, iterate_to_end, steps_bar
@@ -382,16 +381,8 @@ def _join_processes(model: object, devices: object) -> tuple[Processes, object]:
     if kind.processes:
         return kind.load().join_processes(model)
     found = join_devices(devices) if kind.shared else Processes()
-    launched = LaunchedProcesses()
-    if found.count == 1 < launched.count:
-        warnings.warn(
-            f"a launcher started {launched.count} processes ({launched.variable}={launched.count}), "
-            "and each trains a model of its own here: models of the same records compose; for one "
-            "model, call lastiterate.distributed.join() first and pass its result as devices=; "
-            f"where every process has other data, unset {launched.variable}",
-            RepeatedFitWarning,
-            stacklevel=outside(),
-        )
+    if found.count == 1:
+        warn_of_launcher()
     return found, model
 
 
