@@ -139,7 +139,6 @@ MODES = {
     [
         (["tune", "wine"], "tune trains in one process"),
         (["forget", "model", "wine", "--remove", "ids"], "forget trains in one process"),
-        (["train", "wine", "--secure-noise"], "--secure-noise needs the whole data"),
         (["train", "wine", "--algorithm", "dp-svrg"], "--algorithm needs the whole data"),
         (
             ["train", "wine", "--algorithm", "permuted-sgd", "--batch", "poisson:0.1"],
@@ -171,9 +170,9 @@ def test_one_sentence_refuses_several_processes_of_what_takes_one(
 
 
 def test_processes_that_would_be_started_are_refused_before(desk):
-    words = ["train", "wine", "--epsilon", "1", "--secure-noise", "--processes", "2"]
+    words = ["train", "wine", "--epsilon", "1", "--algorithm", "dp-svrg", "--processes", "2"]
     ended = CliRunner().invoke(app, words)
-    assert ended.exit_code == 2 and "--secure-noise needs" in ended.output, ended.output
+    assert ended.exit_code == 2 and "--algorithm needs" in ended.output, ended.output
 
 
 FAILURES = """
@@ -210,6 +209,32 @@ def test_processes_of_python_release_one_model_and_end_together(desk):
     assert {path.name for path in desk.iterdir() if path.is_dir()} == {"joint-model"}
     (line,) = Ledger(desk / "wine.ledger").total("wine").releases
     assert line.state == "touched"
+
+
+EXACT = """
+import sys
+import numpy as np
+import lastiterate as li
+devices = li.distributed.join()
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(150, 4)), rng.integers(0, 3, 150)
+run = li.Run(n=150, steps=6, step_size=0.5, loss=li.Softmax(classes=3), batching=li.Permuted(30))
+how = dict(epsilon=4.0, seed=3, secure_noise=True)
+found = li.train(run, (x, y), devices=devices, ledger="wine.ledger", dataset="wine", **how)
+np.save(sys.argv[1], found.released.weights)
+"""
+
+
+def test_processes_with_exact_noise_release_the_bits_of_one(desk):
+    words = [[sys.executable, "-c", EXACT, f"{rank}.npy"] for rank in range(2)]
+    codes, _, errors = run_job(*words)
+    assert codes == [0, 0], errors
+    (line,) = Ledger(desk / "wine.ledger").total("wine").releases
+    assert line.state == "released"
+    alone = [sys.executable, "-c", EXACT.replace("li.distributed.join()", "1"), "alone.npy"]
+    subprocess.run(alone, check=True, capture_output=True)
+    found = [(desk / f"{name}.npy").read_bytes() for name in ("0", "1", "alone")]
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("refuses", [0, 1])

@@ -110,6 +110,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
 import lastiterate as li
 from lastiterate.engine import key_from_seed
+from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
@@ -133,6 +134,23 @@ np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
 found = execute_streaming(run, Arrays((x, y)), key, devices=4).weights
 np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
 assert {one.process_index for one in Devices(2)._mesh.devices} == {0, 1}, "one device of each process"
+
+# exact sums: the same bits, whoever adds them up
+paid = dict(preprocessing=(li.PrivateMean(1.0, 2.0),), noise=li.NoiseMultiplier(1.0),
+            probability_calibration=li.Calibration(5.0))
+for more, batching in (({}, li.Cyclic(40)), (paid, li.RandomAllocation(40)), (dict(clip=0.5), li.FullBatch())):
+    one = replace(run, **more, batching=batching)
+    alone = execute_exactly(one, x, y, key_from_seed(3)).weights
+    for count in (2, 4):
+        found = execute_streaming(one, Counted((x, y)), key, devices=count, exact=True).weights
+        assert found.tobytes() == alone.tobytes(), (more, count, np.abs(found - alone).max())
+shared, own = Devices(2), np.array([[1.0, -2.0**-40]])
+np.testing.assert_array_equal(shared.add_same(np.ones(3), own), 2 * own)
+try:
+    shared.add_same(np.full(3, 1.0 + int(sys.argv[2])), own)
+    raise SystemExit("steps at two parameters were added up")
+except InputError as error:
+    assert error.argument == "processes" and "same parameters in every step" in str(error), error
 
 def loss(params, row, label):
     return -jax.nn.log_softmax(row @ params)[label]
@@ -257,8 +275,8 @@ def test_devices_that_are_not_there_are_refused():
     for count in (0, 1.5, 10**6):
         with pytest.raises(InputError, match="devices"):
             li.train(run, (x, y), devices=count, delta=1e-5)
-    with pytest.raises(InputError, match="memory of one device for secure_noise"):
-        li.train(run, (x, y), devices=2, secure_noise=True)
+    with pytest.raises(InputError, match="must not exceed the 1 that JAX sees"):
+        li.train(run, (x, y), devices=2, secure_noise=True, delta=1e-5)
 
 
 def test_processes_with_unequal_numbers_of_devices_are_refused(monkeypatch):

@@ -98,7 +98,7 @@ def test_sums_are_those_of_whole_numbers(loss: object) -> None:
 
 
 def test_rows_round_toward_zero_and_are_checked() -> None:
-    grid, loss = Grid(6, 10), li.Logistic(row_norm=1.0, intercept=0.3)
+    grid, loss = Grid(6, 10, 1), li.Logistic(row_norm=1.0, intercept=0.3)
     rows = np.array([[0.999, -0.03, 0.3], [-0.999, 0.031, 0.3], [0.8, 0.8, 0.3]], np.float32)
     found = round_to_grid(rows, loss, grid)
     assert (np.abs(found) <= np.abs(rows)).all() and (found * 64 == np.trunc(found * 64)).all()

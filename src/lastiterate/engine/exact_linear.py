@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import cycle
 from typing import Any, final
 
 import jax
@@ -15,33 +16,37 @@ import numpy as np
 
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_noise import DiscreteGaussian, draws_of, places_for, preparation_bits
+from lastiterate.engine.exact_residuals import compute_residuals, compute_scores, score_records
+from lastiterate.engine.external_gradients import ExternalLoop, Gather
 from lastiterate.engine.linear_gradients import (
     AT_ONCE,
     arrange,
-    clip_residuals,
     linear_loss,
     places,
-    residuals,
     slots_of,
     weight_residuals,
 )
 from lastiterate.engine.linear_model import (
     Measurable,
+    Release,
     prepare_privately,
     slice_arrays,
-    with_calibration,
 )
 from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import NoiseArguments
 from lastiterate.engine.preprocessing import (
+    SLICE,
+    Slices,
     TrainedWeights,
+    add_sums,
     clip_rows,
     compute_whitening,
     short_rows,
 )
-from lastiterate.engine.probability_calibration import Noisy
+from lastiterate.engine.probability_calibration import Noisy, Scored, calibrate_weights
 from lastiterate.engine.random import Bits, Key, derive_key
-from lastiterate.engine.trainer import Loop, Progress, begin
+from lastiterate.engine.step_iterator import run_to_end
+from lastiterate.engine.trainer import Progress, begin
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.preprocessing import (
@@ -164,35 +169,43 @@ def check_exact(run: Run) -> None:
 
 
 def exact_sum(
-    slices: Iterable[np.ndarray], n: int, norm: float, std: float, size: int, bits: Bits
+    slices: Slices,
+    n: int,
+    norm: float,
+    std: float,
+    size: int,
+    bits: Bits,
+    read: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> np.ndarray:
-    """Sum over ``n`` rows of at most ``norm`` with noise of deviation ``std``, (size,) float64."""
+    """Sum over ``n`` rows of at most ``norm`` with noise of deviation ``std``, (size,) float64;
+    ``read``: from a slice to its rows."""
     places = row_places(n, norm, std)
-    total = DiscreteGaussian(std * 2.0**places).sample(bits, size).astype(np.float64)
-    for rows in slices:
-        total = total + whole_rows(rows, norm, places).sum(axis=0)
-    return total * 2.0**-places
+    noise = DiscreteGaussian(std * 2.0**places).sample(bits, size).astype(np.float64)
+    return (
+        add_sums(noise, slices, lambda part: whole_rows(read(part), norm, places).sum(axis=0))
+        * 2.0**-places
+    )
 
 
-def exact_mean(
-    slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, bits: Bits
-) -> np.ndarray:
+def exact_mean(slices: Slices, n: int, d: int, part: PrivateMean, bits: Bits) -> np.ndarray:
     """Mean of the clipped rows, (d,) float32."""
-    norm, rows = part.row_norm, (clip_rows(rows, part.row_norm) for rows in slices)
-    return (exact_sum(rows, n, norm, part.noise_multiplier * norm, d, bits) / n).astype(np.float32)
+    norm = part.row_norm
+    std, read = part.noise_multiplier * norm, partial(clip_rows, row_norm=norm)
+    return (exact_sum(slices, n, norm, std, d, bits, read) / n).astype(np.float32)
 
 
-def exact_target_mean(
-    slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, bits: Bits
-) -> np.ndarray:
+def exact_target_mean(slices: Slices, n: int, part: PrivateTargetMean, bits: Bits) -> np.ndarray:
     """Mean of the clipped targets, (1,) float64."""
-    bound, exact = part.bound, (np.asarray(targets, np.float64) for targets in slices)
-    inside = (np.clip(targets, -bound, bound)[:, None] for targets in exact)
-    return exact_sum(inside, n, bound, part.noise_multiplier * bound, 1, bits) / n
+    bound = part.bound
+
+    def read(targets: np.ndarray) -> np.ndarray:
+        return np.clip(np.asarray(targets, np.float64), -bound, bound)[:, None]
+
+    return exact_sum(slices, n, bound, part.noise_multiplier * bound, 1, bits, read) / n
 
 
 def exact_moments(
-    slices: Iterable[np.ndarray], n: int, d: int, part: PrivateCovariance, bits: Bits
+    slices: Slices, n: int, d: int, part: PrivateCovariance, bits: Bits
 ) -> np.ndarray:
     """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
@@ -202,21 +215,20 @@ def exact_moments(
     """
     noise_multiplier = part.noise_multiplier
     places = moment_places(n, noise_multiplier)
-    total, scale = np.zeros((d, d)), 4.0**places
-    for rows in slices:
+    noise, above, scale = np.zeros((d, d)), np.triu_indices(d, 1), 4.0**places
+
+    def multiply(rows: np.ndarray) -> np.ndarray:
         whole = whole_rows(short_rows(part, rows), 1.0, places)
-        total = total + whole.T @ whole
-    noise, above = np.zeros((d, d)), np.triu_indices(d, 1)
+        return whole.T @ whole
+
     noise[np.diag_indices(d)] = DiscreteGaussian(noise_multiplier * scale).sample(bits, d)
     off = math.nextafter(noise_multiplier * scale / math.sqrt(2), math.inf)
     noise[above] = DiscreteGaussian(off).sample(bits, len(above[0]))
     noise.T[above] = noise[above]
-    return (total + noise) / scale
+    return add_sums(noise, slices, multiply) / scale
 
 
-def _covariance(
-    part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits
-) -> np.ndarray:
+def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, bits: Bits) -> np.ndarray:
     return compute_whitening(part, exact_moments(slices, n, d, part, bits), n)
 
 
@@ -242,7 +254,7 @@ def exact_rounds(n: int, key: Key) -> Noisy:
     """
     secret = derive_key(np.asarray(key).tobytes(), "exact calibration")
 
-    def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
+    def noisy(number: int, std: float, size: int, slices: Slices) -> np.ndarray:
         return exact_sum(slices, n, 1.0, std, size, Bits(secret, number))
 
     return noisy
@@ -255,6 +267,8 @@ def exact_rounds(n: int, key: Key) -> Noisy:
 # summation. The discrete Gaussian is added in the same units. Everything after is post-processing
 # of sums whose distribution is known exactly (docs/theorems/exact-noise.md).
 
+PROGRAM = "linear, exact sums"
+"""What checkpoints know of this arithmetic."""
 ROW_BITS, RESIDUAL_BITS = 20, 20
 """Largest fractional bits of rows and of residuals: float32 holds a row's entries, int64 all
 squared norms."""
@@ -263,10 +277,12 @@ squared norms."""
 @final
 @dataclass(frozen=True)
 class Grid:
-    """Rows are multiples of 2^-``rows``, residuals of 2^-``residuals``, gradients of the product."""
+    """Rows are multiples of 2^-``rows``, of norm at most 2^``norm``, residuals multiples of
+    2^-``residuals``, and gradients of the product."""
 
     rows: int
     residuals: int
+    norm: int
 
     @property
     def step(self) -> float:
@@ -293,7 +309,7 @@ def grid_of(run: Run) -> Grid:
             min(rows, left),
             "its sums would not be exact: use smaller batches, row norms or residual clips",
         )
-    return Grid(rows, left)
+    return Grid(rows, left, math.ceil(math.log2(norm)))
 
 
 def residual_norm(loss: LinearLoss) -> float:
@@ -371,20 +387,35 @@ class ExactLinear:
 
     def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         """Exact sum of the gradients of a chunk, (k, d) float64, a multiple of the grid."""
-        times, scale = partial(jnp.matmul, precision="highest"), 2.0**self.grid.residuals
-        rows, target = chunk[0].astype(jnp.float64), chunk[1]
-        slope = residuals(self.loss, times(theta, rows.T), target)
-        slope = clip_residuals(rows, jnp.where(jnp.isfinite(slope), slope, 0.0), self.clip)
-        whole = jnp.trunc(weight_residuals(self.loss, slope, target) * scale)
+        rows, target, grid = chunk[0].astype(jnp.float64), chunk[1], self.grid
+        scores = compute_scores(jnp, theta, rows, grid.rows, grid.norm)
+        whole = jnp.trunc(compute_residuals(self.loss, scores, target) * 2.0**grid.residuals)
+        if self.clip is not None:
+            whole = self._clip(whole, rows)
+        whole = jnp.trunc(weight_residuals(self.loss, whole, target))
         squared = (whole.astype(jnp.int64) ** 2).sum(0)
         within = squared <= self.most_squared
         if self.clip is not None:
-            lengths = ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
             most = jnp.minimum(
-                self.clip_squared / jnp.maximum(lengths, 1), 2.0**62
+                self.clip_squared / jnp.maximum(self._squared_lengths(rows), 1), 2.0**62
             )  # beyond, int64 would wrap
             within &= squared <= jnp.floor(most).astype(jnp.int64)
-        return times(jnp.where(within, whole, 0.0) / scale, rows)
+        slope = jnp.where(within, whole, 0.0) / 2.0**grid.residuals
+        return jnp.matmul(slope, rows, precision="highest")
+
+    def _squared_lengths(self, rows: jax.Array) -> jax.Array:
+        """Of every row, (m,) int64, in squared units of the rows' grid."""
+        return ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
+
+    def _clip(self, whole: jax.Array, rows: jax.Array) -> jax.Array:
+        """Residuals (k, m) in units of their grid whose gradients have norm at most the clip, but
+        for rounding; from integers, so that no order of operations changes a bit."""
+        assert self.clip is not None
+        squared = (whole.astype(jnp.int64) ** 2).sum(0).astype(jnp.float64)
+        squared_norms = squared * self._squared_lengths(rows).astype(jnp.float64)
+        shrunk = self.clip * (1 - 2.0**-20) * 2.0 ** (self.grid.rows + self.grid.residuals)
+        scale = jnp.minimum(1.0, shrunk / jnp.maximum(jnp.sqrt(squared_norms), 1.0))
+        return whole * scale
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
         """``function`` of every array of parameters."""
@@ -401,19 +432,79 @@ jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
 )
 
 
-def prepare_exactly(
-    run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
-) -> tuple[np.ndarray, ...]:
-    """Return the releases of the run's preparation, from exact sums with exact noise."""
-    if not run.preprocessing:
-        return ()
+SHORTEST = 64
+"""Rows of the shortest chunk that a program is compiled for."""
 
-    def release(
-        number: int, part: object, slices: Iterable[np.ndarray], data: Measurable
+
+@dataclass(frozen=True)
+class ChunkSums:
+    """Exact sums over records that come in pieces: rows (m, d), multiples of the grid, and targets
+    (m,). ``devices``: each takes one chunk after the other; JAX's own choice where there are none.
+
+    **Guarantee:** which records share a chunk or a device changes no bit.
+    """
+
+    objective: ExactLinear
+    devices: tuple[Any, ...] = ()
+
+    def __call__(
+        self, point: np.ndarray, piece: tuple[np.ndarray, ...], keys: object
     ) -> np.ndarray:
+        """The sum at the parameters ``point``, of their shape."""
+        rows, labels = piece
+        with jax.enable_x64(True):
+            return np.sum(
+                [np.asarray(part) for part in list(self._start(point, rows, labels))], axis=0
+            )
+
+    def _start(
+        self, point: np.ndarray, rows: np.ndarray, labels: np.ndarray
+    ) -> Iterator[jax.Array]:
+        """Start the sum of each chunk, and wait for none."""
+        devices = cycle(self.devices or (None,))
+        for first in range(0, len(rows), AT_ONCE):
+            chunk = rows[first : first + AT_ONCE], labels[first : first + AT_ONCE]
+            many = min(AT_ONCE, max(SHORTEST, 1 << (len(chunk[0]) - 1).bit_length()))
+            padded = tuple(
+                np.pad(part, ((0, many - len(part)), *[(0, 0)] * (part.ndim - 1))) for part in chunk
+            )
+            yield _sum_chunk(self.objective, *jax.device_put((point, padded), next(devices)))
+
+
+@jax.jit
+def _sum_chunk(objective: ExactLinear, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
+    return objective.chunk_sum(theta, chunk)
+
+
+def exact_loop(run: Run, grid: Grid, key: Key, gather: Gather | None = None) -> ExternalLoop:
+    """The steps of a linear run whose batches are summed exactly, with exact noise: sums and steps
+    are programs of their own, so that how a sum is computed changes no bit of a step."""
+    draws = draws_of(run, grid.step, key)
+    return ExternalLoop(run, (), draws, gather=gather, objective=ExactLinear.of(run, grid))
+
+
+def release_exactly(key: Key) -> Release:
+    """Releases of the parts of a preparation from exact sums with exact noise."""
+
+    def release(number: int, part: Any, slices: Slices, data: Measurable) -> np.ndarray:
         return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
-    return prepare_privately(run, slice_arrays(run, features, target, absent), release)
+    return release
+
+
+def score_exactly(
+    weights: np.ndarray, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray, grid: Grid
+) -> Scored:
+    """Scores and targets of the records in ``slots`` of rows (..., d + 1), multiples of the grid,
+    as calibrations read them."""
+    flat, answers = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
+
+    def iterate_slices() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for first in range(0, len(slots), SLICE):
+            part = slots[first : first + SLICE]
+            yield score_records(weights, flat[part], grid.rows, grid.norm), answers[part]
+
+    return iterate_slices
 
 
 def execute_exactly(
@@ -432,25 +523,25 @@ def execute_exactly(
     both integer numbers of grid steps, added exactly.
     """
     grid = grid_of(run)
-    key = begin(run, (features, target), key, checkpoint, "linear, exact sums")
-    loss, released = linear_loss(run), prepare_exactly(run, features, target, key, absent)
+    key = begin(run, (features, target), key, checkpoint, PROGRAM)
+    loss, released = linear_loss(run), ()
+    if run.preprocessing:
+        sliced = slice_arrays(run, features, target, absent)
+        released = prepare_privately(run, sliced, release_exactly(key))
     if type(run.step_size) is StableSteps:
         run = run.with_eigenvalues(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order = places(run, key)
         rows, labels = arrange(run, features, target, order, released, absent)
-        loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid.step, key))
-        data: Any = jnp.asarray(round_to_grid(rows, loss, grid)), jnp.asarray(labels)
+        rows = round_to_grid(rows, loss, grid)
+        loop = exact_loop(run, grid, key)
+        data: Any = jnp.asarray(rows), jnp.asarray(labels)
         if order is None:
             data = arrange_once(loop.program, data, key)
-        weights = loop.execute(
-            np.zeros((loss.outputs, rows.shape[-1])), data, key, progress, checkpoint
-        )
-    return with_calibration(
-        run,
-        TrainedWeights(weights, released),
-        rows,
-        labels,
-        np.delete(slots_of(run, order, run.n), list(absent)),
-        exact_rounds(run.n, key),
+        first = np.zeros((loss.outputs, rows.shape[-1]))
+        weights = run_to_end(loop.iterate_records(first, data, key, progress, checkpoint))
+    slots = np.delete(slots_of(run, order, run.n), list(absent))
+    scored = score_exactly(weights, rows, labels, slots, grid)
+    return TrainedWeights(
+        calibrate_weights(run, weights, scored, exact_rounds(run.n, key)), released
     )

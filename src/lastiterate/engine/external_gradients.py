@@ -171,7 +171,8 @@ class IndicatorSums:
 
 @dataclass(frozen=True)
 class ExternalLoop:
-    """A run on parameters of the given shapes; all numbers are float64.
+    """A run on parameters of the given shapes, one after the other in a vector (as an ``objective``
+    has them: in an array of their own shape); all numbers are float64.
 
     **Guarantee:** records, noise and steps are those of every run with this key: the sampler of the
     run's batching, the noise of ``gaussian``, the one update rule. A sum is asked for once in every
@@ -184,18 +185,18 @@ class ExternalLoop:
     rule: UpdateRule | None = None  #: a caller's optimizer, which runs in the other library
     records: int | None = None  #: how many there are, where n is nominal
     gather: Gather | None = None  #: where several processes each sum a part of every batch
+    objective: Any = None  #: what says how parameters lie and has the ridge; by default the shapes
 
     def __post_init__(self) -> None:
         check_described(self.run)
 
     @cached_property
     def program(self) -> StepProgram:
-        form = Form.of([np.zeros(shape) for shape in self.shapes])
-        base = StepProgram.of(
-            self.run,
-            IndicatorSums(form, self._count, self._count),
-            None if self.rule is None else Plain(),
-        )
+        objective = self.objective
+        if objective is None:
+            form = Form.of([np.zeros(shape) for shape in self.shapes])
+            objective = IndicatorSums(form, self._count, self._count)
+        base = StepProgram.of(self.run, objective, None if self.rule is None else Plain())
         return replace(
             base, copies=0
         )  # indices are what is asked for: keys follow from them outside
@@ -239,6 +240,29 @@ class ExternalLoop:
             )
         )
 
+    def iterate_records(
+        self,
+        initial: np.ndarray,
+        data: object,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Steps[np.ndarray]:
+        """``iterate`` on the sums of the loop's own objective over records in memory, arranged by
+        the run's one secret order where it has one."""
+        program, current, number = self.program, data, -1
+        with jax.enable_x64(True):
+            order = stream(key, ORDER)
+
+        def total(point: jax.Array, k: int) -> np.ndarray:
+            nonlocal current, number
+            if k // program.sampler.blocks != number:
+                number = k // program.sampler.blocks
+                current = arrange_for_pass(program, data, key, number)
+            return np.asarray(_sum_batch(program, point, current, order, k))
+
+        return self.iterate_totals(initial, total, key, progress, checkpoint)
+
     def iterate_totals(
         self,
         initial: np.ndarray,
@@ -263,7 +287,7 @@ class ExternalLoop:
         by_step: bool,
     ) -> Steps[np.ndarray]:
         check_dimension(self.run, initial.size)
-        check_growth(self.run, initial, 0.0)
+        check_growth(self.run, initial, self.program.objective.ridge)
         run, program, plan = self.run, self.program, schedule(self.run)
         began, iterates, done = time.perf_counter(), list[np.ndarray](), 0
         stretch, every = max(1, run.steps // STRETCHES), run.release == "all"
@@ -339,8 +363,9 @@ class ExternalLoop:
 
 
 _point = jax.jit(evaluation_point)
-_count_in_batch = jax.jit(batch_sum)
-"""Count how often each record is in the batch of step k, (n,), whatever the parameters are."""
+_sum_batch = _count_in_batch = jax.jit(batch_sum)
+"""Of indices, count how often each record is in the batch of step k, (n,), whatever the parameters
+are."""
 
 
 @jax.jit

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax  # pyright: ignore
+from scipy.special import expit  # pyright: ignore
 
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.preprocessing import add_sums
@@ -162,9 +162,15 @@ def _of_one(
     """Gradients (2, m) of one output against 0, and of Hessians the entries on and above the
     diagonal, (3, m)."""
     row = np.stack((np.clip(reached[0], -1, 1), np.ones(reached.shape[1]))) / math.sqrt(2)
-    chance = expit(parameters @ row)
+    chance = expit(parameters[0] * row[0] + parameters[1] * row[1])  # no product rounds by place
     first, second = np.triu_indices(2)
     return (chance - target) * row, chance * (1 - chance) * row[first] * row[second]
+
+
+def add_classes(values: np.ndarray) -> np.ndarray:
+    """Return the sum over the first axis, entry after entry; NumPy's own order follows from the
+    number of records."""
+    return reduce(np.add, values)
 
 
 def _of_several(
@@ -174,15 +180,17 @@ def _of_several(
     row by row."""
     classes, records = reached.shape
     row = np.clip(reached - (reached.max(axis=0) + reached.min(axis=0)) / 2, -1, 1) / math.sqrt(2)
-    chance = softmax((parameters[0] * row + parameters[1:, None]) / 2, axis=0)
+    scores = (parameters[0] * row + parameters[1:, None]) / 2
+    powers = np.exp(scores - scores.max(axis=0))
+    chance = powers / add_classes(powers)
     residual = chance.copy()
     residual[target, np.arange(records)] -= 1
-    apart = row - (chance * row).sum(0)
+    apart = row - add_classes(chance * row)
     first, second = np.triu_indices(classes)
     biases = -chance[first] * chance[second]
     biases[first == second] += chance
-    curved = np.vstack(((chance * apart**2).sum(0), chance * apart, biases))
-    return np.vstack(((residual * row).sum(0), residual)) / 2, curved / 4
+    curved = np.vstack((add_classes(chance * apart**2), chance * apart, biases))
+    return np.vstack((add_classes(residual * row), residual)) / 2, curved / 4
 
 
 # Calibration after the last step: noisy Newton rounds on slope and biases, folded into the released

@@ -208,7 +208,6 @@ def _check_several_processes(order: TrainingRequest) -> None:
     named, batching = order.algorithm.name, order.algorithm.batching
     in_order = named == AUTOMATIC.name or is_read_in_order(named, batching)
     for name, value, refused in (
-        ("secure_noise", None, order.exact),
         ("model", order.model, order.model == SAMPLE),
         ("adjacency", order.budget.adjacency, not has_fixed_size(order.budget.adjacency)),
         ("batch", batching, not in_order and batching is not None),
@@ -229,12 +228,12 @@ def check_asked(order: TrainingRequest) -> Budget:
     sample, by_planner = order.model == SAMPLE, order.algorithm.planned
     if order.processes.count > 1:
         _check_several_processes(order)
-    if (order.stream or order.devices != 1) and (sample or order.exact):
+    if (order.stream or order.devices != 1) and sample:
         raise InputError(
             "stream" if order.stream else "devices",
-            "cannot be combined with " + ("secure_noise" if order.exact else SAMPLE),
+            f"cannot be combined with {SAMPLE}",
             None,
-            "these need the whole data in one memory",
+            "it needs the whole data in one memory",
         )
     if order.report_accuracy is not None and (sample or order.exact or order.stream):
         raise InputError(
@@ -359,7 +358,6 @@ def _find_hindrance(order: TrainingRequest, file: DataFile) -> str:
     """What of an order needs all rows in memory, in words; empty where nothing does."""
     assert order.budget is not None
     hindrances = {
-        "secure_noise": order.exact,
         SAMPLE: order.model == SAMPLE,
         "report_accuracy": order.report_accuracy is not None,
         order.budget.adjacency: not has_fixed_size(order.budget.adjacency),

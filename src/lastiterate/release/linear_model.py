@@ -319,7 +319,14 @@ def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
     run, checkpoint = order.certificate.run, order.charging.checkpoint
     if is_source(order.data):
         return execute_streaming(
-            run, order.data, key, order.progress, checkpoint, order.scratch, order.devices
+            run,
+            order.data,
+            key,
+            order.progress,
+            checkpoint,
+            order.scratch,
+            order.devices,
+            exact=order.exact,
         )
     rows, target = order.data
     if order.places is not None:
@@ -327,7 +334,7 @@ def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
             checkpoint.held_out = (rows[order.places[1]], target[order.places[1]])
             checkpoint.read_as = f", counted as {json.dumps(as_json(order.answers))}"
         rows, target = rows[order.places[0]], target[order.places[0]]
-    if order.exact:
+    if order.exact and order.devices == 1:
         from lastiterate.engine.exact_linear import execute_exactly
 
         return execute_exactly(run, rows, target, key, order.progress, checkpoint)
@@ -335,9 +342,15 @@ def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
         records = unit_records((rows, target), order.trained_units, run.rows_per_record)
         return execute_units(run, records, key, order.progress, checkpoint)
     if order.devices > 1:
-        source = Arrays((rows, target))
         return execute_streaming(
-            run, source, key, order.progress, checkpoint, order.scratch, order.devices
+            run,
+            Arrays((rows, target)),
+            key,
+            order.progress,
+            checkpoint,
+            order.scratch,
+            order.devices,
+            exact=order.exact,
         )
     return execute(run, rows, target, key, order.progress, checkpoint)
 

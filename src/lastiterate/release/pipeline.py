@@ -192,13 +192,14 @@ def check_in_pieces(kind: ModelKind, devices: object, exact: bool) -> None:
             devices,
             "linear models and losses written with JAX share batches",
         )
-    if exact or not kind.streams:
+    if not (kind.exact_streams if exact else kind.streams):
         raise InputError(
             "data",
             "must be in the memory of one device for "
-            + ("secure_noise" if exact else kind.name + " models"),
+            + (f"{kind.name} models with secure_noise" if exact else kind.name + " models"),
             None,
-            "linear models and losses written with JAX read them in pieces, and on several devices",
+            "linear models and losses written with JAX read them in pieces, and on several devices"
+            + ("; with secure_noise linear models alone" if exact else ""),
         )
 
 

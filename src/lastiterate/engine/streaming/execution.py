@@ -16,6 +16,17 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.exact_linear import PROGRAM as EXACT_PROGRAM
+from lastiterate.engine.exact_linear import (
+    ChunkSums,
+    Grid,
+    exact_loop,
+    exact_rounds,
+    grid_of,
+    release_exactly,
+    round_to_grid,
+)
+from lastiterate.engine.exact_residuals import score_records
 from lastiterate.engine.external_gradients import ExternalLoop
 from lastiterate.engine.linear_gradients import (
     SLICE,
@@ -100,7 +111,7 @@ def iterate_streamed(
     with closing(ahead(shares(passes, 0 if checkpoint is None else checkpoint.state[0]))) as every:
 
         def total(point: jax.Array, k: int) -> np.ndarray:
-            found, last = np.zeros(initial.size), False
+            found, last = np.zeros(initial.shape), False
             while not last:
                 interrupts.check()
                 last, records = next(every)
@@ -171,6 +182,18 @@ class Rows:
         return readable(self.run, rows, answers)
 
 
+@dataclass(frozen=True)
+class ExactRows:
+    """What ``rows`` makes of records, on the grid of exact sums."""
+
+    rows: Rows
+    grid: Grid
+
+    def __call__(self, piece: Piece) -> Piece:
+        rows, labels, *_ = self.rows(piece)
+        return round_to_grid(rows, linear_loss(self.rows.run), self.grid), labels
+
+
 def execute_streaming(
     run: Run,
     source: Source,
@@ -179,49 +202,65 @@ def execute_streaming(
     checkpoint: Checkpoint | None = None,
     folder: Path | None = None,
     devices: int = 1,
+    *,
+    exact: bool = False,
 ) -> TrainedWeights:
     """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in
     memory with this key.
 
     ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see
-    ``Devices``). Peak memory does not depend on the number of records.
+    ``Devices``). ``exact``: exact sums with exact noise, as ``execute_exactly`` has them: then the
+    sums of every step have the same bits in memory, in pieces, and on any number of devices and
+    processes. Peak memory does not depend on the number of records.
     """
     check_linear(source)
-    shared = Devices(devices)
+    shared, grid = Devices(devices), grid_of(run) if exact else None
     shared.check_checkpoint(checkpoint)
     shared.check_records(run.n)
-    key = begin(run, source.fingerprint(), key, checkpoint, "linear")
-    key = shared.same_key(key, run.to_json(), f"{devices} devices")
+    known = "linear" if grid is None else EXACT_PROGRAM
+    key = begin(run, source.fingerprint(), key, checkpoint, known)
+    key = shared.same_key(key, run.to_json(), f"{devices} devices, {known}")
     followed = shared.follow(checkpoint, source.fingerprint)
     with closing(again_and_again(run, source, folder, True, shared.part)) as records:
         released = prepare_privately(
-            run, _measurable(run, records.source, shared), make_release(key)
+            run,
+            _measurable(run, records.source, shared),
+            make_release(key) if grid is None else release_exactly(key),
         )
-        order = host_stream(key, ORDER)
+        order, made = host_stream(key, ORDER), Rows(run, released)
+        made = made if grid is None else ExactRows(made, grid)
         with closing(
-            Passes(
-                run, records.source, Rows(run, released), order, folder, dear=True, part=shared.part
-            )
+            Passes(run, records.source, made, order, folder, dear=True, part=shared.part)
         ) as passes:
             features = first_record(source)[0].shape[1]
             done, released = resolve_step_sizes(
                 run, features, released, key, lambda: _batches(run, passes, shared)
             )
-            loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
-            with jax.enable_x64(True):
-                first = np.zeros(
-                    (linear_loss(run).outputs, columns(run.preprocessing, features) + 1)
+            first = np.zeros((linear_loss(run).outputs, columns(run.preprocessing, features) + 1))
+            if grid is None:
+                loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
+                with jax.enable_x64(True):
+                    weights = loop.execute(first, passes, key, progress, followed)
+            else:
+                gather = None if shared.part[1] == 1 else shared.add_same
+                steps = exact_loop(done, grid, key, gather)
+                sums = ChunkSums(steps.objective, shared.own)
+                weights = run_to_end(
+                    iterate_streamed(steps, first, sums, passes, key, progress, followed)
                 )
-                weights = loop.execute(first, passes, key, progress, followed)
         model = TrainedWeights(weights, released)
 
         def iterate_scores() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for rows, target in _own_pieces(run, records.source, shared):
-                yield scores(run, model, rows), check_targets(run, target)
+            for piece in _own_pieces(run, records.source, shared):
+                if grid is None:
+                    yield scores(run, model, piece[0]), check_targets(run, piece[1])
+                else:
+                    rows, labels = made(piece)
+                    yield score_records(weights, rows, grid.rows, grid.norm), labels
 
+        rounds = make_rounds(key) if grid is None else exact_rounds(run.n, key)
         return TrainedWeights(
-            calibrate_weights(run, weights, iterate_scores, make_rounds(key), _together(shared)),
-            released,
+            calibrate_weights(run, weights, iterate_scores, rounds, _together(shared)), released
         )
 
 
