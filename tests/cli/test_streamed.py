@@ -17,6 +17,7 @@ import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.data import Schema
 from lastiterate.engine.streaming import scratch
+from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import data_file, file_training
 from lastiterate.release.pipeline import progress_bars
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
@@ -141,6 +142,16 @@ def test_exact_noise_has_the_bits_of_memory_in_pieces(file: Path) -> None:
 def test_what_needs_all_records_at_once_is_refused(file: Path, more: list[str]) -> None:
     code, _, said = train(file, "model", "--stream", *more)
     assert code == 2 and said.count("error:") == 1 and not file.with_name("model").exists()
+
+
+def test_a_scratch_folder_that_is_none_is_refused_before_the_charge(file: Path) -> None:
+    ledger = file.with_name("l")
+    Ledger(ledger).add("d", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0))
+    before = ledger.read_bytes()
+    paid = ["--ledger", str(ledger), "--dataset", "d", "--stream", "--scratch", "nowhere"]
+    code, _, said = train(file, "model", *paid)
+    assert code == 2 and "--scratch must be a folder that can be written to" in said
+    assert ledger.read_bytes() == before and not file.with_name("model").exists()
 
 
 def test_rows_of_units_are_the_same_in_pieces(file: Path) -> None:

@@ -15,7 +15,15 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.certificate_subject import format_rounded_up
-from lastiterate.cli.app import Header, Json, Out, app, console, reports_errors
+from lastiterate.cli.app import (
+    Header,
+    Json,
+    Out,
+    app,
+    console,
+    reports_errors,
+    translate_to_flags,
+)
 from lastiterate.cli.flag_bundles import Charged, bundle_flags
 from lastiterate.errors import InputError
 
@@ -66,6 +74,14 @@ class Forgetting(Charged):
         ),
     ] = 0
     header: Header = None
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="bytes it may take: 1GB; default: a quarter of free"),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        typer.Option("--scratch", help="a folder for encrypted temporary files"),
+    ] = None
     out: Out = None
     json_: Json = False
 
@@ -92,7 +108,7 @@ def forget_command(asked: Forgetting) -> None:
     if asked.reserve < 0:
         raise InputError("reserve", "must be an integer number of records", asked.reserve)
     where, earlier = find_free_folder(asked.data) if asked.out is None else (asked.out, None)
-    delta = parse_delta(asked.delta)
+    delta, shown = parse_delta(asked.delta), Terminal(stderr=True)
     wanted = Request(
         model=asked.model,
         data=asked.data,
@@ -104,8 +120,12 @@ def forget_command(asked: Forgetting) -> None:
         passes=asked.epochs,
         reserve=asked.reserve,
         header=run_flags.header(asked.header),
+        memory=None if asked.memory is None else run_flags.parse_bytes("--memory", asked.memory),
+        scratch=asked.scratch,
+        notice=lambda text: shown.print(
+            translate_to_flags(text, ["memory"]), highlight=False, soft_wrap=True
+        ),
     )
-    shown = Terminal(stderr=True)
     charging = asked.make_charging(purpose="forget", place=where, earlier=earlier)
     with charging, steps_bar("forgetting", shown) as tick:
         result = forget_file(wanted, charging=charging, progress=tick)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,17 +10,23 @@ import numpy as np
 
 from lastiterate.accounting.certificate_subject import UNNAMED
 from lastiterate.data import BUNDLED
-from lastiterate.data.file_stream import Stream
+from lastiterate.data.file_stream import TEXTS, Stream, Wanted
+from lastiterate.data.record_source import EncodedSource
 from lastiterate.data.table import Cells, CodedCells, Table, number_text
 from lastiterate.errors import InputError
-from lastiterate.limits import memory
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, certify_others
-from lastiterate.release.data_file import SHARE, open_file
+from lastiterate.release.data_file import (
+    MemoryBound,
+    format_least,
+    is_array_too_large,
+    open_file,
+)
 from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
+from lastiterate.release.remaining_records import check_classes_of
 from lastiterate.release.training_request import Progress
 from lastiterate.release.units import Units, canonical_identifiers, read_texts
 from lastiterate.release.unlearning import (
@@ -33,6 +39,7 @@ from lastiterate.release.unlearning import (
     read_training,
 )
 from lastiterate.release.verification import load
+from lastiterate.run.run import Run
 
 MOST_IDS = 10**7
 """Lines of a list of ids that are read."""
@@ -60,7 +67,8 @@ class Request:
     on; ``unit``: the column that names the person of a row, where training kept one row of each; by
     default the one that the model's certificate names;
     ``reserve``: records that may have to be forgotten later; ``header``: whether the data
-    file's first row is a header."""
+    file's first row is a header; ``memory``: bytes that the command may take, else a file is read
+    in pieces, with scratch files in the folder ``scratch``; ``notice``: is called where it is."""
 
     model: str | Path
     data: str
@@ -72,6 +80,9 @@ class Request:
     passes: int = PASSES[-1]
     reserve: int = 0
     header: bool | None = None
+    memory: int | None = None
+    scratch: Path | None = None
+    notice: Callable[[str], None] | None = None
 
 
 def forget_file(
@@ -96,22 +107,29 @@ def forget_file(
     )
     named = model.certificate.unit
     column = (None if named in ("", UNNAMED) else named) if asked.unit is None else asked.unit
-    file = open_file(asked.data, schema, units=None if column is None else Units(column, 1))
+    bound = MemoryBound(asked.memory)
+    units = None if column is None else Units(column, 1)
+    too_large = is_array_too_large(asked.data, bound)
+    file = open_file(asked.data, schema, units=units, stream=too_large)
     if column is not None:
         charging.check_unit(column, file.schema)
     file = file.map_rows(file.schema, test=None, row_norm=None)
-    if not isinstance(file.table, Table) and file.memory > SHARE * memory():
-        raise InputError(
-            "data",
-            "must fit in memory where a model forgets",
-            asked.data,
-            "forget on a machine with more memory",
-        )
-    rows, target = file.rows
-    gone = find_places(_locate_records(asked, file.records, len(rows), column), len(rows))
-    check_classes(target, gone)
+    in_pieces = isinstance(file.table, EncodedSource) and not bound.covers(file.memory)
+    data = file.table if in_pieces else file.rows
+    count = len(file.table) if in_pieces else len(data[0])
+    gone = find_places(_locate_records(asked, file.records, count, column), count)
+    if in_pieces:
+        classes = 0 if file.schema.regression else len(file.schema.classes)
+        check_classes_of(file.table, gone, classes)
+    else:
+        check_classes(data[1], gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
     plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
+    if in_pieces:
+        _check_order(asked, plan.run, file.memory)
+        if asked.notice is not None:
+            needed = f"its rows need about {file.memory / 1e9:.3g} GB of memory"
+            asked.notice(f"the file is read piece by piece: {needed}, and {bound.words}")
     later = (
         None
         if not asked.reserve
@@ -128,18 +146,31 @@ def forget_file(
         make_order(
             before,
             plan,
-            (rows, target),
+            data,
             gone,
             asked.epsilon,
             delta,
             charging,
             progress=progress,
             of_persons=file.who is not None,
+            scratch=asked.scratch,
         ),
     )
     assert isinstance(after, FittedUnlearned)
     steps, whole = _paid(plan, delta)
     return ForgetResult(after, plan, asked.reserve, later, steps, whole, column or "")
+
+
+def _check_order(asked: Request, run: Run, size: int) -> None:
+    """Refuse batches that are not read in order, where the records do not fit in memory."""
+    if not run.batching.streams:
+        raise InputError(
+            "memory",
+            f"must be at least {format_least(size)}, since rows are held in memory with batches "
+            f"of the kind {type(run.batching).__name__}",
+            asked.memory,
+            "forget on a machine with more memory",
+        )
 
 
 def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | None]:
@@ -183,15 +214,15 @@ def _locate_records(
             str(place + 1): [number] for number, place in enumerate(used) if str(place + 1) in names
         }
     else:
-        column = read_texts(table, asked.ids)
-        if column is None:
+        found = _find_in_column(table, asked.ids, names)
+        if found is None:
             raise InputError(
                 "ids",
                 "must be a column of the data file",
                 asked.ids,
                 "leave it out for record numbers",
             )
-        known = _find_names(column, names)
+        known = found
     missing = [number for number, one in wanted if one not in known]
     if missing:
         what = (
@@ -211,13 +242,33 @@ def _locate_records(
     return np.array(sorted({place for _, one in wanted for place in known[one]}))
 
 
+def _find_in_column(
+    table: Table | Stream, ids: str, names: Set[str]
+) -> dict[str, list[int]] | None:
+    """The positions of every one of some identifiers in a column; of a file block by block. ``None``
+    where there is no such column."""
+    if isinstance(table, Table):
+        column = read_texts(table, ids)
+        return None if column is None else _find_names(column, names)
+    if table.shape is not None or ids not in table.names:
+        return None
+    known, at = dict[str, list[int]](), 0
+    for block in table.tables(TEXTS, wanted=Wanted(frozenset([ids]))):
+        cells = (block.cells or {})[ids]
+        for one, places in _find_names(cells, names).items():
+            known.setdefault(one, []).extend(at + place for place in places)
+        at += len(block)
+    return known
+
+
 def _find_names(column: Cells, names: Set[str]) -> dict[str, list[int]]:
     """The positions of every one of some identifiers in a column, of those that it holds."""
     coded = column if isinstance(column, CodedCells) else None
     texts = column if coded is None else coded.texts
     texts = map(number_text, texts.tolist()) if isinstance(texts, np.ndarray) else texts
     found = dict[int, str]()
-    for place, one in enumerate(canonical_identifiers("ids", texts)):
+    # with the names, so that 7 and 007 are found to be one number wherever they are
+    for place, one in enumerate(canonical_identifiers("ids", [*names, *texts])[len(names) :]):
         if one and one in names:  # nobody is known by a missing identifier
             found[place] = one
     known = dict[str, list[int]]()

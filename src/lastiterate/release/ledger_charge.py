@@ -9,7 +9,7 @@ import secrets
 import shlex
 import shutil
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -512,19 +512,28 @@ def weights_hash(model: ReleasedModel) -> str:
 
 def compute_keyed_digest(key: str, data: Any) -> str:
     """HMAC-SHA256 of records, in double precision and in order; ``data``: a tuple of arrays (n,
-    ...).
+    ...), or a source of their pieces, which is read once for every array.
 
     **Guarantee:** without the key, a random token of the ledger's line that is in no model folder,
     nobody can find out whether a guess of the records is right.
     """
     mac = hmac.new(key.encode(), digestmod=hashlib.sha256)
-    for part in map(np.asarray, data):
-        mac.update(f"{part.shape}".encode())
-        for first in range(0, len(part), AT_ONCE):
-            mac.update(
-                np.ascontiguousarray(part[first : first + AT_ONCE], dtype=np.float64).tobytes()
-            )
+    for shape, pieces in _list_arrays(data):
+        mac.update(f"{shape}".encode())
+        for piece in pieces:
+            mac.update(np.ascontiguousarray(piece, dtype=np.float64).tobytes())
     return mac.hexdigest()
+
+
+def _list_arrays(data: Any) -> Iterator[tuple[tuple[int, ...], Iterable[np.ndarray]]]:
+    """The shape and the pieces of every array."""
+    if hasattr(data, "pieces"):
+        for which, part in enumerate(next(iter(data.pieces(1)))):
+            pieces = (piece[which] for piece in data.pieces(AT_ONCE))
+            yield (len(data), *part.shape[1:]), pieces
+        return
+    for part in map(np.asarray, data):
+        yield part.shape, (part[first : first + AT_ONCE] for first in range(0, len(part), AT_ONCE))
 
 
 def hash_description(charged: Charged) -> str:

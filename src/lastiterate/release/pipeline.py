@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import warnings
@@ -75,9 +76,7 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
             (yield from backend.iterate(order, key)) if order.by_step else backend.fit(order, key)
         )
     composition_reminder.REMINDER.after(remembered)
-    if (
-        kind.tables or order.kept is not None
-    ) and not order.in_pieces:  # behind what a checkpoint refuses
+    if _is_remembered(kind, order):  # behind what a checkpoint refuses
         order.charging.remember(order.data if order.kept is None else order.kept)
     added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
     return replace(
@@ -90,13 +89,18 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
     )
 
 
+def _is_remembered(kind: ModelKind, order: TrainingRequest) -> bool:
+    """Whether the ledger keeps a digest of the records: of pieces, where they are read for nothing
+    else, only for a model that forgets some of them."""
+    return order.kept is not None or (kind.tables and not order.in_pieces)
+
+
 def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) -> ReleasedModel:
     """The model that an earlier process of this order wrote, before it was stopped; refused with
     other records."""
     from lastiterate.release.verification import load
 
-    compared = (kind.tables or order.kept is not None) and not order.in_pieces
-    if compared and order.processes.rank == 0:
+    if _is_remembered(kind, order) and order.processes.rank == 0:
         order.charging.check_same(order.data if order.kept is None else order.kept)
     return load(place, like=order.model if order.charging.library and not kind.tables else None)
 
@@ -105,6 +109,8 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
     """The order with what it assumes; refused where its certificate exceeds its budget, or it
     cannot be executed."""
     order.certificate.check_lower_bounds(order.delta)
+    if order.scratch is not None:
+        _check_writable(order.scratch)
     if order.budget is not None:
         check_within(order.certificate, order.budget.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
@@ -113,7 +119,7 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
         from lastiterate.engine.checkpoint import check_kept_run
 
         check_kept_run(order.certificate.run)
-    if order.in_pieces:
+    if order.in_pieces and kind.subject == "run":
         from lastiterate.engine.streaming.buffers import Devices
         from lastiterate.engine.streaming.source import check_streams
 
@@ -149,6 +155,14 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)
     return kind.load().check(replace(order, caveats=caveats))
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse a folder for scratch files in which none can be made, before anything is paid."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(
+            "scratch", "must be a folder that can be written to", str(folder), "name another one"
+        )
 
 
 def _fingerprint(data: Any) -> Iterable[Any]:

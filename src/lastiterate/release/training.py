@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -495,7 +494,7 @@ def make_request(
         processes=processes,
         devices=devices,
         unit=unit,
-        scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),
+        scratch=None if scratch is None else to_path(scratch, "scratch"),
         caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
     )
     return kind, order, said
@@ -543,15 +542,6 @@ def _check_arguments(
         )
     if microbatch is not None:
         integer("microbatch", microbatch)
-
-
-def _writable(folder: Path) -> Path:
-    """A folder that files can be made in, which shows before anything is paid."""
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(
-            "scratch", "must be a folder that can be written to", str(folder), "name another one"
-        )
-    return folder
 
 
 def _check_data(kind: ModelKind, data: object, devices: int, secure_noise: bool) -> None:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +21,8 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine import TrainedWeights, execute
 from lastiterate.engine.preprocessing import SLICE, prepare_rows, target_offset
 from lastiterate.engine.random import Key
+from lastiterate.engine.streaming.execution import continue_streaming
+from lastiterate.engine.streaming.source import check_streams
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.ledger import Ledger
@@ -31,9 +34,16 @@ from lastiterate.release.ledger_charge import Charging, make_charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.released_model import ReleasedModel
+from lastiterate.release.remaining_records import RemainingRecords, StayingRecords
 from lastiterate.release.ridge_minimiser import read_minimiser, with_indices
 from lastiterate.release.score_meaning import Answers, Labels, Scores
-from lastiterate.release.training_request import Budget, LazyRecords, Progress, TrainingRequest
+from lastiterate.release.training_request import (
+    Budget,
+    LazyRecords,
+    Progress,
+    TrainingRequest,
+    is_source,
+)
 from lastiterate.release.verification import load
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
@@ -55,9 +65,13 @@ def check(order: TrainingRequest) -> TrainingRequest:
     of the training."""
     subject = _subject(order)
     order.charging.without_checkpoint("while a model forgets")
-    if order.in_pieces or isinstance(order.data, LazyRecords):
+    in_pieces = is_source(order.data)
+    if order.devices != 1 or isinstance(order.data, LazyRecords):
         raise InputError(
-            "data", "must be in memory where a model forgets", None, "load them as arrays"
+            "data",
+            "must be arrays, or a source that one device reads, where a model forgets",
+            None,
+            "load them as arrays",
         )
     if isinstance(subject.training, Run) and subject.training.nominal:
         raise InputError(
@@ -67,7 +81,7 @@ def check(order: TrainingRequest) -> TrainingRequest:
             subject.training.adjacency,
             "train with zero-out what is to forget",
         )
-    rows, target = (np.asarray(part) for part in order.data)
+    data = order.data if in_pieces else tuple(map(np.asarray, order.data))
     named = len(set(order.model.removed)) if isinstance(order.model, ForgettingSource) else 0
     if named != subject.requests[-1].removed:
         raise InputError(
@@ -76,16 +90,19 @@ def check(order: TrainingRequest) -> TrainingRequest:
             named,
         )
     left = subject.training.n - subject.removed + subject.requests[-1].removed
-    if rows.ndim != 2 or len(rows) != left or target.shape != (left,):
+    whole = len(data) if in_pieces else data[0].shape[0] if data[0].ndim == 2 else 0
+    if whole != left or not (in_pieces or data[1].shape == (left,)):
         raise InputError(
             "data",
             f"must hold the {left} records that are left of those that the model was trained on",
-            rows.shape[:1],
+            whole,
             "give the same data, without the records that were removed before; where training kept "
             "one row of each person, keep the same rows (lastiterate forget --unit COLUMN, "
             "lastiterate.select_unit_rows)",
         )
-    return replace(order, data=(rows, target))
+    if in_pieces:
+        check_streams(subject.requests[-1].run)
+    return replace(order, data=data)
 
 
 def _subject(order: TrainingRequest) -> Unlearning:
@@ -106,17 +123,14 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
     """
     subject, before = _subject(order), order.model
     training, run = subject.training, subject.requests[-1].run
-    rows, target = order.data
-    if isinstance(training, Run):
-        rows = np.array(rows)
-        rows[list(before.removed)] = 0
-        rows = _prepare_in_slices(rows, training, before.model.released)
-        offset = target_offset(training, before.model.released)
-        target = target if offset == 0 else target - offset
-    rows, target, gone = zero_removed(rows, target, before.removed, run.n)
-    weights = execute(
-        run, rows, target, key, order.progress, absent=gone, initial=before.model.weights
-    ).weights
+    if is_source(order.data):
+        removed = np.array(before.removed)
+        records = RemainingRecords(order.data, training, before.model.released, removed, run.n)
+        weights = continue_streaming(
+            run, records, before.model.weights, key, order.progress, order.scratch
+        )
+    else:
+        weights = _continue_in_memory(order, training, run, key)
     assert order.answers is not None
     return FittedUnlearned(
         proof=order.certificate,
@@ -127,6 +141,22 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
         answers=order.answers,
         unlearning=subject,
     )
+
+
+def _continue_in_memory(
+    order: TrainingRequest, training: Training, run: Run, key: Key | None
+) -> np.ndarray:
+    before, (rows, target) = order.model, order.data
+    if isinstance(training, Run):
+        rows = np.array(rows)
+        rows[list(before.removed)] = 0
+        rows = _prepare_in_slices(rows, training, before.model.released)
+        offset = target_offset(training, before.model.released)
+        target = target if offset == 0 else target - offset
+    rows, target, gone = zero_removed(rows, target, before.removed, run.n)
+    return execute(
+        run, rows, target, key, order.progress, absent=gone, initial=before.model.weights
+    ).weights
 
 
 def _prepare_in_slices(
@@ -372,7 +402,7 @@ def _check_one_row(model: FittedLinear, delta: float | None, data: str) -> None:
 def make_order(
     before: TrainingHistory,
     plan: ForgettingPlan,
-    data: tuple[np.ndarray, np.ndarray],
+    data: Any,
     gone: tuple[int, ...],
     epsilon: float,
     delta: float,
@@ -380,10 +410,12 @@ def make_order(
     seed: int | None = None,
     progress: Progress | None = None,
     of_persons: bool = False,
+    scratch: Path | None = None,
 ) -> TrainingRequest:
     """What the pipeline executes; the ledger is charged for those who stay.
 
-    ``of_persons``: whether the data hold one row of each person.
+    ``data``: rows and targets, or a source of their pieces, with scratch files in the folder
+    ``scratch``. ``of_persons``: whether the data hold one row of each person.
     """
     charged = None
     if charging.ledger is not None:
@@ -397,9 +429,11 @@ def make_order(
             )
         charging.compare(before.model, data)
     named = "" if before.model is None else before.model.certificate.unit
+    in_pieces = is_source(data)
+    count = len(data if in_pieces else data[0])
     return TrainingRequest(
         data=data,
-        unit=np.arange(len(data[0])) if of_persons or named else None,  # one row of each
+        unit=np.arange(count) if of_persons or named else None,  # one row of each
         budget=Budget(epsilon, delta),
         proof=plan.certificate,
         delta=delta,
@@ -410,7 +444,8 @@ def make_order(
         answers=before.answers,
         schema=before.schema,
         charged=charged,
-        kept=drop_records(data, gone),
+        kept=StayingRecords(data, np.array(gone)) if in_pieces else drop_records(data, gone),
+        scratch=scratch,
         caveats=(NO_LEDGER,) if charging.ledger is None else (),
     )
 

@@ -264,6 +264,56 @@ def execute_streaming(
         )
 
 
+@dataclass(frozen=True)
+class PresentRows:
+    """From (features, targets, whether each is there) to what steps read.
+
+    **Guarantee:** of records that are not there rows and intercepts are 0, and so are gradients.
+    """
+
+    rows: Rows
+
+    def __call__(self, piece: Piece) -> Piece:
+        features, target, present = piece
+        made = self.rows((features, target))
+        for part in made:
+            part[present == 0] = 0
+        return made
+
+
+def continue_streaming(
+    run: Run,
+    source: Source,
+    initial: np.ndarray,
+    key: Key | None = None,
+    progress: Progress | None = None,
+    folder: Path | None = None,
+) -> np.ndarray:
+    """The steps of ``run`` from the weights ``initial`` (k, d + 1) on; the last iterate.
+
+    ``source``: rows that are prepared already, targets, and which of the run's n positions hold a
+    record. ``folder``: for scratch files (see ``Scratch``).
+    """
+    check_process()
+    key = fresh_key() if key is None else key
+    with (
+        closing(again_and_again(run, source, folder, True)) as records,
+        closing(
+            Passes(
+                run,
+                records.source,
+                PresentRows(Rows(run, ())),
+                host_stream(key, ORDER),
+                folder,
+                dear=True,
+            )
+        ) as passes,
+        jax.enable_x64(True),
+    ):
+        loop = StreamLoop(run, Linear(linear_loss(run), run.clip, hidden(run)))
+        return loop.execute(initial, passes, key, progress)
+
+
 def check_linear(source: Source) -> None:
     """Refuse, before a record counts, what is no table."""
     record = first_record(source)
