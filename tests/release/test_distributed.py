@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.streaming import buffers
+from lastiterate.engine import job as engine_job
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import distributed, jax_processes
 from tiers import unless
@@ -125,9 +125,9 @@ def job(monkeypatch):
 
     def begin(rank, lost_another=False, **words):
         table = Table(**words)
-        monkeypatch.setattr(buffers, "_read_job", lambda: (table, rank, 3))
-        monkeypatch.setattr(buffers._job, "lost_another", lost_another)
-        monkeypatch.setattr(buffers, "OFTEN", 0.01)
+        monkeypatch.setattr(engine_job, "_read_job", lambda: (table, rank, 3))
+        monkeypatch.setattr(engine_job._job, "lost_another", lost_another)
+        monkeypatch.setattr(engine_job, "OFTEN", 0.01)
         return table
 
     return begin
@@ -135,16 +135,16 @@ def job(monkeypatch):
 
 def test_the_word_of_the_process_that_ended_first_stays(job):
     table = job(2)
-    buffers.tell_end("a disk is full.")
+    engine_job.tell_end("a disk is full.")
     assert table.words == {"lastiterate/ended": "2 a disk is full.", "lastiterate/followed/2": ""}
     job(1, ended="2 a disk is full.")
-    buffers.tell_end("another word")
-    assert buffers._read_job()[0].words["lastiterate/ended"] == "2 a disk is full."
+    engine_job.tell_end("another word")
+    assert engine_job._read_job()[0].words["lastiterate/ended"] == "2 a disk is full."
     table = job(1, lost_another=True)
-    buffers.tell_end("devices stopped")
+    engine_job.tell_end("devices stopped")
     assert table.words == {}, "it ends because of another one, and the table may be lost"
     table = job(0, lost_another=True, ended="2 a disk is full.")
-    buffers.tell_end("processes must all continue")
+    engine_job.tell_end("processes must all continue")
     assert table.words["lastiterate/ended"] == "2 a disk is full."
     assert "lastiterate/leaving" in table.words, "the others end before it"
 
@@ -152,28 +152,28 @@ def test_the_word_of_the_process_that_ended_first_stays(job):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_says_why_another_one_ended(job, rank):
     job(rank, ended="2 a disk is full.")
-    with pytest.raises(li.InputError) as refused, buffers.explain_loss():
+    with pytest.raises(li.InputError) as refused, engine_job.explain_loss():
         raise ValueError("Gloo all-reduce failed")
     said = "process 2 ended: a disk is full; nothing was released"
     assert (said in str(refused.value)) == (rank == 0)
     assert (jax_processes.STOPPED in str(refused.value)) == (rank == 1)
-    assert buffers._job.lost_another
+    assert engine_job._job.lost_another
 
 
 def test_a_table_that_does_not_answer_holds_nobody_up(job, monkeypatch):
     table, never = job(1), threading.Event()
-    monkeypatch.setattr(buffers, "LAST_WAIT", 0.05)
+    monkeypatch.setattr(engine_job, "LAST_WAIT", 0.05)
     monkeypatch.setattr(table, "key_value_set", lambda *_: never.wait(60))
-    buffers.tell_end("a disk is full.")
+    engine_job.tell_end("a disk is full.")
     assert not never.is_set() and table.words == {}
     never.set()
-    monkeypatch.setattr(buffers, "_read_job", lambda: 1 / 0)
-    buffers.tell_end("a disk is full.")
-    buffers.follow_first()
-    assert buffers.find_ended() is None
+    monkeypatch.setattr(engine_job, "_read_job", lambda: 1 / 0)
+    engine_job.tell_end("a disk is full.")
+    engine_job.follow_first()
+    assert engine_job.find_ended() is None
     ended = []
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(buffers, "tell_end", lambda why: 1 / 0)
+    monkeypatch.setattr(engine_job, "tell_end", lambda why: 1 / 0)
     monkeypatch.setattr(jax_processes.os, "_exit", ended.append)
     with pytest.raises(ZeroDivisionError):
         jax_processes.leave_job(3)
@@ -183,9 +183,9 @@ def test_a_table_that_does_not_answer_holds_nobody_up(job, monkeypatch):
 def test_a_process_follows_the_first_one_when_it_leaves(job, monkeypatch):
     ended, left, stops = [], threading.Event(), []
     table = job(1)
-    monkeypatch.setattr(buffers.os, "_exit", lambda code: (ended.append(code), left.set()))
-    monkeypatch.setattr(buffers.atexit, "register", stops.append)
-    buffers.follow_first()
+    monkeypatch.setattr(engine_job.os, "_exit", lambda code: (ended.append(code), left.set()))
+    monkeypatch.setattr(engine_job.atexit, "register", stops.append)
+    engine_job.follow_first()
     assert not left.wait(0.1) and ended == []
     table.key_value_set("lastiterate/leaving", "")
     assert left.wait(30) and ended[0] == 2 and "lastiterate/followed/1" in table.words

@@ -302,8 +302,9 @@ def _with_lower_bounds_of(fresh: dict[str, Any], stored: dict[str, Any]) -> dict
 
     today = [row for row in fresh.get("verdicts", ()) if row["kind"] == "lower"]
     found = stored | {"verdicts": [admit(row) for row in rows]}
-    if {"epsilon_at_least"} <= stored.keys() & fresh.keys() and is_possible(least):
-        found["epsilon_at_least"] = fresh["epsilon_at_least"]
+    name = "epsilon_at_least"
+    if name in stored and name in fresh and is_possible(least):
+        found[name] = fresh[name]
     return found
 
 

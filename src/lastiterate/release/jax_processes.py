@@ -122,7 +122,7 @@ def join() -> int:
 
     Notes
     -----
-    An error that ends one process ends all of them; the first one says why.
+    An error that ends one process ends all of them; process 0 says why.
 
     Examples
     --------
@@ -267,7 +267,7 @@ class JaxProcesses(Processes):
 def _end_on_errors() -> None:
     """From now on an exception that nobody catches ends this process at once: JAX would wait for
     the others, and they for it."""
-    from lastiterate.engine.streaming.buffers import follow_first
+    from lastiterate.engine.job import follow_first
 
     if sys.excepthook is not _print_and_leave:
         sys.excepthook = _print_and_leave
@@ -298,7 +298,7 @@ def leave_job(code: int, why: str = "") -> None:
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
         try:
-            from lastiterate.engine.streaming.buffers import tell_end
+            from lastiterate.engine.job import tell_end
 
             sys.stdout.flush()
             sys.stderr.flush()

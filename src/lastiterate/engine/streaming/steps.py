@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
+from lastiterate.engine.job import explain_loss
 from lastiterate.engine.loop import (
     Objective,
     Schedule,
@@ -31,7 +32,7 @@ from lastiterate.engine.noise import Noise, NoiseAhead
 from lastiterate.engine.noise import ahead as made_ahead
 from lastiterate.engine.random import ORDER, Key, Number, stream
 from lastiterate.engine.step_iterator import Pause, Steps, run_to_end
-from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape, explain_loss
+from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
 from lastiterate.engine.streaming.sorting import Passes, move_cursor, rows_of_chunk
 from lastiterate.engine.streaming.source import Cursor
 from lastiterate.engine.trainer import (
