@@ -21,6 +21,7 @@ from lastiterate.engine.exact_linear import (
     grid_of,
     round_to_grid,
 )
+from lastiterate.engine.exact_noise import draws_of
 from lastiterate.engine.exact_residuals import (
     DIGITS,
     INPUT,
@@ -30,7 +31,7 @@ from lastiterate.engine.exact_residuals import (
     score_records,
 )
 from lastiterate.engine.exact_residuals import _exponential as exponential
-from lastiterate.engine.linear_gradients import residuals
+from lastiterate.engine.linear_gradients import arrange, residuals
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
@@ -81,6 +82,28 @@ def test_pieces_give_the_bits_of_memory(loss, name):
     ]
     other = execute_streaming(run, Arrays((x, y)), key_from_seed(4), exact=True)
     assert (other.weights != whole.weights).all()
+
+
+def test_every_step_adds_its_own_noise_once():
+    """Each iterate follows from the one before, the exact sum of its batch, and the draws of its
+    step."""
+    loss = LOSSES["softmax"]
+    run, (x, y), key = run_of(loss, release="all", steps=4), records(loss), key_from_seed(3)
+    grid, size = grid_of(run), (3, 6)
+    iterates = execute_exactly(run, x, y, key).weights
+    rows, labels = arrange(run, x, y)
+    rows = round_to_grid(rows.reshape(-1, 6), loss, grid)
+    sums, draws = ChunkSums(ExactLinear.of(run, grid)), draws_of(run, grid.step, key)
+    theta, seen = np.zeros(size), []
+    for k, after in enumerate(iterates):
+        noise = draws(k, k + 1, 1, size)[0]
+        mean = (sums(theta, (rows, labels.ravel()), None) + noise) / N
+        np.testing.assert_allclose(
+            after, theta - 0.3 * (mean + loss.ridge * theta), rtol=0, atol=1e-12
+        )
+        theta = after
+        seen.append(noise / N)
+    assert 0.03 < np.std(seen) < 0.07 and len({part.tobytes() for part in seen}) == 4
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -146,6 +169,27 @@ def test_scores_are_sums_without_rounding():
                 found.tobytes()
             )
         np.testing.assert_array_equal(score_records(theta, rows, places, norm), found.T)
+
+
+@pytest.mark.parametrize("places", [4, 20])
+def test_the_largest_sum_is_not_rounded(places):
+    """Rows along parameters of equal size, which Cauchy's inequality is an equation for."""
+    d, norm = 64, 1
+    row = np.full((1, d), 2.0**norm / 8)
+    theta = np.full((1, d), 1 - 2.0**-30) * 2.0**7
+    whole, _ = round_parameters(np, theta, places, norm)
+    assert 2.0**52 < whole.sum() * float(row[0, 0]) * 2.0**places <= 2.0**53
+
+
+def test_residuals_beyond_their_bound_count_as_none():
+    loss = LOSSES["softmax"]
+    run, (x, y) = run_of(loss), records(loss)
+    grid = grid_of(run)
+    rows = round_to_grid(np.column_stack([x / 9, np.ones(N)]).astype(np.float32), loss, grid)
+    model, theta = ExactLinear.of(run, grid), np.ones((3, 6))
+    chunk = rows, y.astype(np.int32)
+    assert ChunkSums(model)(theta, chunk, None).any()
+    assert not ChunkSums(replace(model, most_squared=np.int64(0)))(theta, chunk, None).any()
 
 
 def test_exponentials_are_those_of_the_reals():
