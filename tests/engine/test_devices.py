@@ -74,7 +74,7 @@ with jax.enable_x64(True):
     state = jax.vmap(lambda key: start(loop.program, np.zeros((1, 3)), key))(keys)
     total = np.zeros((20_000, 1, 3))
     passes = Passes(BASE, Arrays((QX, QY)), Rows(BASE, ()), keys[0])
-    for buffer in iterate_buffers(passes, loop._shape(passes), 0):
+    for buffer in iterate_buffers(passes, loop.choose_shape(passes), 0):
         records = devices.place(buffer.records)
         assert len(records[0].sharding.device_set) == 8 and records[0].shape[1] % 8 == 0
         noise = NoiseAhead.of_models(keys, (1, 3), BASE.steps).at(0)[0]

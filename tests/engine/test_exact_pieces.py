@@ -84,6 +84,23 @@ def test_pieces_give_the_bits_of_memory(loss, name):
     assert (other.weights != whole.weights).all()
 
 
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(40), li.Permuted(40)], ids=str)
+def test_records_are_read_once_for_all_epochs(batching):
+    run, (x, y) = run_of(LOSSES["softmax"], batching=batching), records(LOSSES["softmax"])
+    run, read = replace(run, steps=6 * run.blocks), []
+
+    class Counted(Arrays):
+        dear = True
+
+        def pieces(self, most, first=0):
+            for piece in super().pieces(most, first):
+                read.append(len(piece[0]))
+                yield piece
+
+    execute_streaming(run, Counted((x, y)), key_from_seed(3), exact=True)
+    assert N <= sum(read) < 1.1 * N
+
+
 def test_every_step_adds_its_own_noise_once():
     """Each iterate follows from the one before, the exact sum of its batch, and the draws of its
     step."""
@@ -97,7 +114,7 @@ def test_every_step_adds_its_own_noise_once():
     theta, seen = np.zeros(size), []
     for k, after in enumerate(iterates):
         noise = draws(k, k + 1, 1, size)[0]
-        mean = (sums(theta, (rows, labels.ravel()), None) + noise) / N
+        mean = (sums(theta, (rows, labels.ravel())) + noise) / N
         np.testing.assert_allclose(
             after, theta - 0.3 * (mean + loss.ridge * theta), rtol=0, atol=1e-12
         )
@@ -129,14 +146,14 @@ def test_no_place_changes_a_record(loss):
     theta = np.random.default_rng(1).normal(size=(loss.outputs, 512)) * 9
     y = y.astype(np.float32 if isinstance(loss, li.HuberRidge) else np.int32)
     sums = ChunkSums(ExactLinear.of(run, grid))
-    whole = sums(theta, (rows, y), None)
+    whole = sums(theta, (rows, y))
     order = np.random.default_rng(2).permutation(257)
-    assert sums(theta, (rows[order], y[order]), None).tobytes() == whole.tobytes()
+    assert sums(theta, (rows[order], y[order])).tobytes() == whole.tobytes()
     parts = np.split(order, (1, 3, 70, 200))
-    added = sum(sums(theta, (rows[part], y[part]), None) for part in parts)
+    added = sum(sums(theta, (rows[part], y[part])) for part in parts)
     assert added.tobytes() == whole.tobytes()
     longer = [np.concatenate([part] * 5) for part in (rows, y)]  # several chunks
-    assert (sums(theta, tuple(longer), None) == 5 * whole).all()
+    assert (sums(theta, tuple(longer)) == 5 * whole).all()
 
 
 def test_scores_are_sums_without_rounding():
@@ -188,8 +205,8 @@ def test_residuals_beyond_their_bound_count_as_none():
     rows = round_to_grid(np.column_stack([x / 9, np.ones(N)]).astype(np.float32), loss, grid)
     model, theta = ExactLinear.of(run, grid), np.ones((3, 6))
     chunk = rows, y.astype(np.int32)
-    assert ChunkSums(model)(theta, chunk, None).any()
-    assert not ChunkSums(replace(model, most_squared=np.int64(0)))(theta, chunk, None).any()
+    assert ChunkSums(model)(theta, chunk).any()
+    assert not ChunkSums(replace(model, most_squared=np.int64(0)))(theta, chunk).any()
 
 
 def test_exponentials_are_those_of_the_reals():
@@ -226,7 +243,10 @@ assert len(jax.devices()) == 3
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(2100, 4)).astype(np.float32), rng.integers(0, 3, 2100)
 run = li.Run(n=2100, steps=3, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Softmax(classes=3))
+put, used = jax.device_put, set()
+jax.device_put = lambda value, device=None: used.add(device) or put(value, device)
 model = li.train(run, (x, y), seed=1, devices=3, delta=1e-5, secure_noise=True)
+assert used == set(jax.devices())
 alone = li.train(run, (x, y), seed=1, delta=1e-5, secure_noise=True)
 assert model.released.weights.tobytes() == alone.released.weights.tobytes()
 assert model.certificate.to_json(1e-5) == alone.certificate.to_json(1e-5)

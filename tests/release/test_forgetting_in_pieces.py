@@ -9,16 +9,17 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
+from lastiterate.engine.streaming import steps as streaming_steps
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.ledger.ledger import Ledger
-from lastiterate.release import data_file, forget_file
+from lastiterate.release import data_file, forget_file, ledger_charge
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.remaining_records import (
-    RemainingRecords,
-    StayingRecords,
+from lastiterate.release.reduced_data import (
+    ReducedSource,
+    ZeroedSource,
     check_classes_of,
 )
 from lastiterate.release.unlearning import make_order, plan_forgetting, read_training
@@ -86,7 +87,7 @@ def test_numbers_are_forgotten_like_classes():
 
 
 def test_positions_without_a_record_hold_zeros():
-    source = RemainingRecords(Uneven((X, Y)), RUN, (), np.array([0, 30]), N + 50)
+    source = ZeroedSource(Uneven((X, Y)), RUN, (), np.array([0, 30]), N + 50)
     parts = [np.concatenate(part) for part in zip(*source.pieces(37), strict=True)]
     present = np.ones(N + 50, np.uint8)
     present[[0, 30, *range(N, N + 50)]] = 0
@@ -96,7 +97,7 @@ def test_positions_without_a_record_hold_zeros():
     for first in (29, 31, N - 1, N, N + 7):
         rest = np.concatenate([piece[2] for piece in source.pieces(11, first)])
         np.testing.assert_array_equal(rest, present[first:])
-    staying = StayingRecords(Uneven((X, Y)), np.array([0, 30, 399]))
+    staying = ReducedSource(Uneven((X, Y)), np.array([0, 30, 399]))
     for first in (0, 29, 100):
         rows = np.concatenate([piece[0] for piece in staying.pieces(11, first)])
         np.testing.assert_array_equal(rows, np.delete(X, [0, 30, 399], axis=0)[first:])
@@ -105,7 +106,7 @@ def test_positions_without_a_record_hold_zeros():
 def test_a_digest_of_pieces_is_that_of_arrays():
     assert compute_keyed_digest("key", Uneven((X, Y))) == compute_keyed_digest("key", (X, Y))
     left = tuple(np.delete(part, [3, 77], axis=0) for part in (X, Y))
-    staying = StayingRecords(Uneven((X, Y)), np.array([3, 77]))
+    staying = ReducedSource(Uneven((X, Y)), np.array([3, 77]))
     assert compute_keyed_digest("key", staying) == compute_keyed_digest("key", left)
 
 
@@ -145,13 +146,14 @@ def command(*words, code=0):
     return ended.output
 
 
-def test_a_file_larger_than_memory_forgets_with_its_ledger(place, monkeypatch):
+@pytest.mark.parametrize("trained", ["whole", "pieces"])
+def test_a_file_larger_than_memory_forgets_with_its_ledger(place, monkeypatch, trained):
     command(
         "ledger", "make", "l", "--dataset", "d", "--unit", "row", "--delta", 1e-3, "--epsilon", 9
     )
     ledger = ("--ledger", "l", "--dataset", "d")
     train = ("train", "d.csv", "--epsilon", 2, "--delta", 1e-5, "--algorithm", "forgetting-sgd")
-    command(*train, *ledger, "--out", "m")
+    command(*train, *ledger, *["--stream"] * (trained == "pieces"), "--out", "m")
     how = ("--epsilon", 1, "--delta", 1e-5, *ledger)
     monkeypatch.setattr(data_file, "PROGRAM", 10**9 - 10**3)
     said = command(
@@ -188,6 +190,26 @@ def test_a_file_larger_than_memory_forgets_with_its_ledger(place, monkeypatch):
         *["forget"] * 3,
     ]
     assert not list(place.glob(".lastiterate*"))
+
+
+def test_a_file_that_changes_takes_no_trained_model_with_it(place, monkeypatch):
+    """What the ledger keeps in mind is read before the first step."""
+    command(
+        "ledger", "make", "l", "--dataset", "d", "--unit", "row", "--delta", 1e-3, "--epsilon", 9
+    )
+    read = []
+    monkeypatch.setattr(
+        streaming_steps.StreamLoop, "execute", lambda *_: read.append("steps") or np.zeros((1, 3))
+    )
+    plain = ledger_charge.compute_keyed_digest
+    monkeypatch.setattr(
+        ledger_charge,
+        "compute_keyed_digest",
+        lambda key, data: read.append("digest") or plain(key, data),
+    )
+    train = ("train", "d.csv", "--epsilon", 2, "--delta", 1e-5, "--algorithm", "forgetting-sgd")
+    command(*train, "--ledger", "l", "--dataset", "d", "--stream", "--out", "m")
+    assert read == ["digest", "steps"]
 
 
 def test_bad_input_is_one_sentence_in_pieces(place, monkeypatch):

@@ -267,7 +267,7 @@ def exact_rounds(n: int, key: Key) -> Noisy:
 # summation. The discrete Gaussian is added in the same units. Everything after is post-processing
 # of sums whose distribution is known exactly (docs/theorems/exact-noise.md).
 
-PROGRAM = "linear, exact sums"
+PROGRAM = "linear, exact sums of integer residuals"
 """What checkpoints know of this arithmetic."""
 ROW_BITS, RESIDUAL_BITS = 20, 20
 """Largest fractional bits of rows and of residuals: float32 holds a row's entries, int64 all
@@ -397,14 +397,14 @@ class ExactLinear:
         within = squared <= self.most_squared
         if self.clip is not None:
             most = jnp.minimum(
-                self.clip_squared / jnp.maximum(self._squared_lengths(rows), 1), 2.0**62
+                self.clip_squared / jnp.maximum(self._squared_norms(rows), 1), 2.0**62
             )  # beyond, int64 would wrap
             within &= squared <= jnp.floor(most).astype(jnp.int64)
         slope = jnp.where(within, whole, 0.0) / 2.0**grid.residuals
         return jnp.matmul(slope, rows, precision="highest")
 
-    def _squared_lengths(self, rows: jax.Array) -> jax.Array:
-        """Of every row, (m,) int64, in squared units of the rows' grid."""
+    def _squared_norms(self, rows: jax.Array) -> jax.Array:
+        """The squared norm of every row, (m,) int64, in squared units of the rows' grid."""
         return ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
 
     def _clip(self, whole: jax.Array, rows: jax.Array) -> jax.Array:
@@ -412,7 +412,7 @@ class ExactLinear:
         for rounding; from integers, so that no order of operations changes a bit."""
         assert self.clip is not None
         squared = (whole.astype(jnp.int64) ** 2).sum(0).astype(jnp.float64)
-        squared_norms = squared * self._squared_lengths(rows).astype(jnp.float64)
+        squared_norms = squared * self._squared_norms(rows).astype(jnp.float64)
         shrunk = self.clip * (1 - 2.0**-20) * 2.0 ** (self.grid.rows + self.grid.residuals)
         scale = jnp.minimum(1.0, shrunk / jnp.maximum(jnp.sqrt(squared_norms), 1.0))
         return whole * scale
@@ -438,8 +438,8 @@ SHORTEST = 64
 
 @dataclass(frozen=True)
 class ChunkSums:
-    """Exact sums over records that come in pieces: rows (m, d), multiples of the grid, and targets
-    (m,). ``devices``: each takes one chunk after the other; JAX's own choice where there are none.
+    """Exact sums over rows (m, d), multiples of the grid, and targets (m,). ``devices``: each takes
+    a part of the rows; JAX's own choice where there are none.
 
     **Guarantee:** which records share a chunk or a device changes no bit.
     """
@@ -447,28 +447,28 @@ class ChunkSums:
     objective: ExactLinear
     devices: tuple[Any, ...] = ()
 
-    def __call__(
-        self, point: np.ndarray, piece: tuple[np.ndarray, ...], keys: object
-    ) -> np.ndarray:
+    def __call__(self, point: np.ndarray, records: tuple[np.ndarray, ...]) -> np.ndarray:
         """The sum at the parameters ``point``, of their shape."""
-        rows, labels = piece
+        rows, labels = records
+        devices = self.devices or (None,)
+        share = max(1, min(AT_ONCE, -(-len(rows) // len(devices))))
         with jax.enable_x64(True):
-            return np.sum(
-                [np.asarray(part) for part in list(self._start(point, rows, labels))], axis=0
-            )
+            started = [
+                self._start(
+                    point, rows[first : first + share], labels[first : first + share], device
+                )
+                for first, device in zip(range(0, len(rows), share), cycle(devices), strict=False)
+            ]  # none of them is waited for before all are started
+            return np.sum([np.zeros(point.shape), *map(np.asarray, started)], axis=0)
 
     def _start(
-        self, point: np.ndarray, rows: np.ndarray, labels: np.ndarray
-    ) -> Iterator[jax.Array]:
-        """Start the sum of each chunk, and wait for none."""
-        devices = cycle(self.devices or (None,))
-        for first in range(0, len(rows), AT_ONCE):
-            chunk = rows[first : first + AT_ONCE], labels[first : first + AT_ONCE]
-            many = min(AT_ONCE, max(SHORTEST, 1 << (len(chunk[0]) - 1).bit_length()))
-            padded = tuple(
-                np.pad(part, ((0, many - len(part)), *[(0, 0)] * (part.ndim - 1))) for part in chunk
-            )
-            yield _sum_chunk(self.objective, *jax.device_put((point, padded), next(devices)))
+        self, point: np.ndarray, rows: np.ndarray, labels: np.ndarray, device: Any
+    ) -> jax.Array:
+        """Start the sum of a chunk, padded so that few shapes are compiled."""
+        many = min(AT_ONCE, max(SHORTEST, 1 << (len(rows) - 1).bit_length()))
+        short = many - len(rows)
+        chunk = np.pad(rows, ((0, short), (0, 0))), np.pad(labels, (0, short))
+        return _sum_chunk(self.objective, *jax.device_put((point, chunk), device))
 
 
 @jax.jit

@@ -1,7 +1,7 @@
 """Scores and residuals of linear models whose bits follow from a record and the parameters alone.
 
 Scores are exact sums: parameters are rounded to a grid on which no order of summation rounds.
-Residuals are computed by integers. So neither the place of a record in a chunk, nor the size of
+Residuals are computed by integers. So neither the position of a record in a chunk, nor the size of
 chunks, nor the number of devices or processes, nor a processor's instructions change a bit.
 """
 
@@ -61,7 +61,7 @@ def compute_scores(numpy: Any, theta: Any, rows: Any, places: int, norm: int) ->
 
 def compute_residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Array:
     """Derivative of each record's loss by its scores, (k, m) float64, of scores (k, m) and targets
-    (m,); of classes to 2^-28, in multiples of 2^-``DIGITS``.
+    (m,); of K classes to 2^-28 + K 2^-30, in multiples of 2^-``DIGITS``.
 
     Scores that are not finite give residuals of 0.
     """

@@ -136,10 +136,10 @@ Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where
 they draw something, to the sum of their clipped gradients, (size,)."""
 Gather = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From the parameters and a process's own sum, both (size,), to the sum of all processes."""
+"""From the parameters and a process's own sum, of one shape, to the sum of all processes."""
 Total = Callable[[jax.Array, int], np.ndarray]
-"""The sum of the clipped gradients of step k's batch at a point (size,); asked for once in every
-step, in their order.
+"""The sum of the clipped gradients of step k's batch at a point, of its shape; asked for once in
+every step, in their order.
 """
 ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums
@@ -185,7 +185,8 @@ class ExternalLoop:
     rule: UpdateRule | None = None  #: a caller's optimizer, which runs in the other library
     records: int | None = None  #: how many there are, where n is nominal
     gather: Gather | None = None  #: where several processes each sum a part of every batch
-    objective: Any = None  #: what says how parameters lie and has the ridge; by default the shapes
+    #: the ridge, and the arrays of the parameters; by default no ridge, and arrays of ``shapes``
+    objective: Any = None
 
     def __post_init__(self) -> None:
         check_described(self.run)

@@ -18,7 +18,6 @@ from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, certify_others
 from lastiterate.release.data_file import (
     MemoryBound,
-    format_least,
     is_array_too_large,
     open_file,
 )
@@ -26,7 +25,7 @@ from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.remaining_records import check_classes_of
+from lastiterate.release.reduced_data import check_classes_of
 from lastiterate.release.training_request import Progress
 from lastiterate.release.units import Units, canonical_identifiers, read_texts
 from lastiterate.release.unlearning import (
@@ -39,7 +38,6 @@ from lastiterate.release.unlearning import (
     read_training,
 )
 from lastiterate.release.verification import load
-from lastiterate.run.run import Run
 
 MOST_IDS = 10**7
 """Lines of a list of ids that are read."""
@@ -68,7 +66,7 @@ class Request:
     default the one that the model's certificate names;
     ``reserve``: records that may have to be forgotten later; ``header``: whether the data
     file's first row is a header; ``memory``: bytes that the command may take, else a file is read
-    in pieces, with scratch files in the folder ``scratch``; ``notice``: is called where it is."""
+    in pieces, with scratch files in the folder ``scratch``; ``notice``: is called with a sentence that says so."""
 
     model: str | Path
     data: str
@@ -125,11 +123,9 @@ def forget_file(
         check_classes(data[1], gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
     plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
-    if in_pieces:
-        _check_order(asked, plan.run, file.memory)
-        if asked.notice is not None:
-            needed = f"its rows need about {file.memory / 1e9:.3g} GB of memory"
-            asked.notice(f"the file is read piece by piece: {needed}, and {bound.words}")
+    if in_pieces and asked.notice is not None:
+        needed = f"its rows need about {file.memory / 1e9:.3g} GB of memory"
+        asked.notice(f"the file is read piece by piece: {needed}, and {bound.words}")
     later = (
         None
         if not asked.reserve
@@ -159,18 +155,6 @@ def forget_file(
     assert isinstance(after, FittedUnlearned)
     steps, whole = _paid(plan, delta)
     return ForgetResult(after, plan, asked.reserve, later, steps, whole, column or "")
-
-
-def _check_order(asked: Request, run: Run, size: int) -> None:
-    """Refuse batches that are not read in order, where the records do not fit in memory."""
-    if not run.batching.streams:
-        raise InputError(
-            "memory",
-            f"must be at least {format_least(size)}, since rows are held in memory with batches "
-            f"of the kind {type(run.batching).__name__}",
-            asked.memory,
-            "forget on a machine with more memory",
-        )
 
 
 def _paid(plan: ForgettingPlan, delta: float) -> tuple[float | None, float | None]:

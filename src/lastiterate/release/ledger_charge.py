@@ -349,11 +349,17 @@ class Charging:
         assert self.key is not None
         sealed.claim(checkpoint, self.key, token)
 
-    def remember(self, data: object) -> None:
-        """Keep a keyed digest of the records that were trained on: who forgets some of them later
-        must have the same."""
-        if self.ledger is not None and self._charged:
-            self.ledger.remember(self._token, compute_keyed_digest(self._token, data))
+    def compute_digest(self, data: object) -> str | None:
+        """Return the digest of the records that were trained on, keyed by this charge; ``None``
+        without one, or without records."""
+        if self.ledger is None or not self._charged or data is None:
+            return None
+        return compute_keyed_digest(self._token, data)
+
+    def remember(self, digest: str | None) -> None:
+        """Keep a digest in the ledger: who forgets some of the records later must have the same."""
+        if self.ledger is not None and digest is not None:
+            self.ledger.remember(self._token, digest)
 
     def check_same(self, data: object) -> None:
         """Refuse records that are not those of the model that an earlier process of this fit wrote."""
@@ -379,7 +385,7 @@ class Charging:
                 "ledger",
                 "must be the one that the model was charged to, and know its data",
                 None,
-                "name that ledger; data that were read piece by piece are not kept in mind",
+                "name that ledger; it knows the data of runs that may forget, of one process",
             )
         release, digest = known
         if (named := self.ledger.total(self.dataset).dataset) != release.dataset:
@@ -528,7 +534,8 @@ def compute_keyed_digest(key: str, data: Any) -> str:
 def _list_arrays(data: Any) -> Iterator[tuple[tuple[int, ...], Iterable[np.ndarray]]]:
     """The shape and the pieces of every array."""
     if hasattr(data, "pieces"):
-        for which, part in enumerate(next(iter(data.pieces(1)))):
+        held = getattr(data, "first", None)
+        for which, part in enumerate(next(iter(data.pieces(1))) if held is None else held):
             pieces = (piece[which] for piece in data.pieces(AT_ONCE))
             yield (len(data), *part.shape[1:]), pieces
         return

@@ -18,12 +18,13 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import support_caveats
 from lastiterate.accounting.noise_calibration import check_within
+from lastiterate.accounting.unlearning import may_forget
 from lastiterate.engine.step_iterator import Steps, run_to_end
 from lastiterate.errors import InputError, outside
 from lastiterate.features.map_registry import list_providers
 from lastiterate.release import composition_reminder, folder
 from lastiterate.release.ledger_charge import Charging, weights_hash
-from lastiterate.release.model_kinds import ModelKind
+from lastiterate.release.model_kinds import LINEAR, ModelKind
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.signatures import warn_of_dumps
 from lastiterate.release.training_request import LazyRecords, TrainingRequest, is_source
@@ -72,12 +73,15 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
             tables=kind.tables or (kind.trained and not is_source(order.data)),
         )
         backend = kind.load()
+        # pieces before the first step: a file that changes must not take a trained model with it
+        digest = order.charging.compute_digest(_find_kept(kind, order)) if order.in_pieces else None
         model = (
             (yield from backend.iterate(order, key)) if order.by_step else backend.fit(order, key)
         )
     composition_reminder.REMINDER.after(remembered)
-    if _is_remembered(kind, order):  # behind what a checkpoint refuses
-        order.charging.remember(order.data if order.kept is None else order.kept)
+    if digest is None:  # behind what a checkpoint refuses
+        digest = order.charging.compute_digest(_find_kept(kind, order))
+    order.charging.remember(digest)
     added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
     return replace(
         model,
@@ -89,10 +93,15 @@ def iterate_release(kind: ModelKind, order: TrainingRequest) -> Steps[ReleasedMo
     )
 
 
-def _is_remembered(kind: ModelKind, order: TrainingRequest) -> bool:
-    """Whether the ledger keeps a digest of the records: of pieces, where they are read for nothing
-    else, only for a model that forgets some of them."""
-    return order.kept is not None or (kind.tables and not order.in_pieces)
+def _find_kept(kind: ModelKind, order: TrainingRequest) -> Any:
+    """The records that the ledger keeps a digest of, for who forgets some of them later; ``None``
+    where it keeps none. Pieces are read for it where the run may forget."""
+    if order.kept is not None:
+        return order.kept
+    if not order.in_pieces:
+        return order.data if kind.tables else None
+    alone = order.processes.count == 1 and is_source(order.data) and kind is LINEAR
+    return order.data if alone and not order.exact and may_forget(order.certificate.run) else None
 
 
 def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) -> ReleasedModel:
@@ -100,8 +109,9 @@ def _find_earlier_model(kind: ModelKind, order: TrainingRequest, place: Path) ->
     other records."""
     from lastiterate.release.verification import load
 
-    if _is_remembered(kind, order) and order.processes.rank == 0:
-        order.charging.check_same(order.data if order.kept is None else order.kept)
+    kept = _find_kept(kind, order)
+    if kept is not None and order.processes.rank == 0:
+        order.charging.check_same(kept)
     return load(place, like=order.model if order.charging.library and not kind.tables else None)
 
 

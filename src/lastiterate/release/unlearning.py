@@ -33,8 +33,8 @@ from lastiterate.release.fitted_linear import read as read
 from lastiterate.release.ledger_charge import Charging, make_charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
+from lastiterate.release.reduced_data import ReducedSource, ZeroedSource
 from lastiterate.release.released_model import ReleasedModel
-from lastiterate.release.remaining_records import RemainingRecords, StayingRecords
 from lastiterate.release.ridge_minimiser import read_minimiser, with_indices
 from lastiterate.release.score_meaning import Answers, Labels, Scores
 from lastiterate.release.training_request import (
@@ -90,12 +90,18 @@ def check(order: TrainingRequest) -> TrainingRequest:
             named,
         )
     left = subject.training.n - subject.removed + subject.requests[-1].removed
-    whole = len(data) if in_pieces else data[0].shape[0] if data[0].ndim == 2 else 0
-    if whole != left or not (in_pieces or data[1].shape == (left,)):
+    forms = (
+        (len(data),) * 2
+        if in_pieces
+        else (len(data[0]) if data[0].ndim == 2 else 0, *data[1].shape)
+    )
+    if forms != (left, left):
         raise InputError(
             "data",
             f"must hold the {left} records that are left of those that the model was trained on",
-            whole,
+            len(data)
+            if in_pieces
+            else f"rows of shape {data[0].shape} and targets of shape {data[1].shape}",
             "give the same data, without the records that were removed before; where training kept "
             "one row of each person, keep the same rows (lastiterate forget --unit COLUMN, "
             "lastiterate.select_unit_rows)",
@@ -125,7 +131,7 @@ def fit(order: TrainingRequest, key: Key | None) -> FittedUnlearned:
     training, run = subject.training, subject.requests[-1].run
     if is_source(order.data):
         removed = np.array(before.removed)
-        records = RemainingRecords(order.data, training, before.model.released, removed, run.n)
+        records = ZeroedSource(order.data, training, before.model.released, removed, run.n)
         weights = continue_streaming(
             run, records, before.model.weights, key, order.progress, order.scratch
         )
@@ -444,7 +450,7 @@ def make_order(
         answers=before.answers,
         schema=before.schema,
         charged=charged,
-        kept=StayingRecords(data, np.array(gone)) if in_pieces else drop_records(data, gone),
+        kept=ReducedSource(data, np.array(gone)) if in_pieces else drop_records(data, gone),
         scratch=scratch,
         caveats=(NO_LEDGER,) if charging.ledger is None else (),
     )

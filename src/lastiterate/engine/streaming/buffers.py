@@ -119,8 +119,8 @@ class Devices:
             return np.asarray(multihost_utils.process_allgather(own))
 
     @property
-    def own(self) -> tuple[Any, ...]:
-        """Those of this process."""
+    def local(self) -> tuple[Any, ...]:
+        """The devices of this process; none where JAX chooses one."""
         return tuple(jax.local_devices()[: self.count // self.part[1]]) if self.count > 1 else ()
 
     def add_same(self, point: np.ndarray, own: np.ndarray) -> np.ndarray:

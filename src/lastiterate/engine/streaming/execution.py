@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
 from lastiterate.engine.exact_linear import PROGRAM as EXACT_PROGRAM
 from lastiterate.engine.exact_linear import (
     ChunkSums,
@@ -59,7 +59,7 @@ from lastiterate.engine.record_loss import (
     keys_of_batch,
 )
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
-from lastiterate.engine.streaming.buffers import Devices, Shape
+from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
 from lastiterate.engine.streaming.scratch import again_and_again
 from lastiterate.engine.streaming.sorting import Passes, move_cursor
 from lastiterate.engine.streaming.source import (
@@ -75,7 +75,7 @@ from lastiterate.engine.streaming.source import (
     regroup,
     rows_of,
 )
-from lastiterate.engine.streaming.steps import StreamLoop
+from lastiterate.engine.streaming.steps import StreamLoop, iterate_buffers
 from lastiterate.engine.trainer import Progress, begin, check_process
 from lastiterate.errors import InputError
 from lastiterate.run.measured_smoothness import is_measured_by_block
@@ -184,7 +184,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class ExactRows:
-    """What ``rows`` makes of records, on the grid of exact sums."""
+    """From (features, targets) to rows and targets as exact sums read them: rounded to ``grid``."""
 
     rows: Rows
     grid: Grid
@@ -211,7 +211,8 @@ def execute_streaming(
     ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see
     ``Devices``). ``exact``: exact sums with exact noise, as ``execute_exactly`` has them: then the
     sums of every step have the same bits in memory, in pieces, and on any number of devices and
-    processes. Peak memory does not depend on the number of records.
+    processes, except for the last bit of a whitened row. Peak memory does not depend on the number
+    of records.
     """
     check_linear(source)
     shared, grid = Devices(devices), grid_of(run) if exact else None
@@ -244,9 +245,8 @@ def execute_streaming(
             else:
                 gather = None if shared.part[1] == 1 else shared.add_same
                 steps = exact_loop(done, grid, key, gather)
-                sums = ChunkSums(steps.objective, shared.own)
                 weights = run_to_end(
-                    iterate_streamed(steps, first, sums, passes, key, progress, followed)
+                    iterate_exactly(steps, first, passes, key, shared, progress, followed)
                 )
         model = TrainedWeights(weights, released)
 
@@ -262,6 +262,46 @@ def execute_streaming(
         return TrainedWeights(
             calibrate_weights(run, weights, iterate_scores, rounds, _together(shared)), released
         )
+
+
+def iterate_exactly(
+    loop: ExternalLoop,
+    initial: np.ndarray,
+    passes: Passes,
+    key: Key,
+    shared: Devices,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | FollowedCheckpoint | None = None,
+) -> Steps[np.ndarray]:
+    """The steps of ``loop`` on exact sums over the chunks of ``passes``; to the last iterate, with
+    the shape of ``initial``.
+
+    Refuses what ``loop`` does, and records that changed.
+    """
+    sums = ChunkSums(loop.objective, shared.local)
+    shape = StreamLoop(loop.run, loop.objective, shared).choose_shape(passes)
+    done = 0 if checkpoint is None else checkpoint.state[0]
+    with closing(ahead(iterate_buffers(passes, shape, done))) as buffers:
+        chunks = iterate_chunks(buffers)
+
+        def total(point: jax.Array, k: int) -> np.ndarray:
+            found, last = np.zeros(initial.shape), False
+            while not last:
+                interrupts.check()
+                last, records = next(chunks)
+                found = found + sums(np.asarray(point), records)
+            return found
+
+        released = yield from loop.iterate_totals(initial, total, key, progress, checkpoint)
+    passes.check()
+    return released
+
+
+def iterate_chunks(buffers: Iterable[ChunkBuffer]) -> Iterator[Share]:
+    """The chunks of all buffers; each is valid until the next one is asked for."""
+    for buffer in buffers:
+        for number in range(buffer.used):
+            yield bool(buffer.ends[number]), tuple(part[number] for part in buffer.records)
 
 
 @dataclass(frozen=True)

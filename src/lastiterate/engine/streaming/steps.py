@@ -224,7 +224,7 @@ class StreamLoop:
             np.asarray, (state, total)
         )  # on no device yet, so that any may take it
         yield Pause(done)
-        with closing(made_ahead(iterate_buffers(passes, self._shape(passes), done))) as every:
+        with closing(made_ahead(iterate_buffers(passes, self.choose_shape(passes), done))) as every:
             for buffer in every:
                 parts = self._run_steps(buffer, state, total, order, plan, noise, by_step)
                 for last, now, so_far in parts:
@@ -292,7 +292,8 @@ class StreamLoop:
     def _compiled(self) -> Any:
         return _COMPILED.setdefault(self.devices, self.devices.compile(advance_chunks))
 
-    def _shape(self, passes: Passes) -> Shape:
+    def choose_shape(self, passes: Passes) -> Shape:
+        """The shape of the run's buffers."""
         largest = int(min(self.run.n, self.run.divisor))
         return Shape.of(
             passes.form,

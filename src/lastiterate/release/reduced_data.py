@@ -25,11 +25,12 @@ from lastiterate.run.run import Run
 
 @final
 @dataclass(frozen=True, eq=False)
-class RemainingRecords:
-    """Rows as ``training`` prepared them, targets, and which of ``n`` positions hold a record: one
-    that is in ``removed``, or behind the last record of ``source``, holds zeros.
+class ZeroedSource:
+    """What the steps of a request read, at the ``n`` positions of the training: rows as
+    ``training`` prepared them, targets, and whether each holds a record. Those in ``removed``, and
+    those behind the last record of ``source``, hold zeros.
 
-    **Guarantee:** of a removed record nothing is computed.
+    **Guarantee:** nothing that a step reads follows from a removed record.
     """
 
     source: Source
@@ -89,8 +90,9 @@ class RemainingRecords:
 
 @final
 @dataclass(frozen=True, eq=False)
-class StayingRecords:
-    """The records of ``source`` that are not in ``removed``, in order."""
+class ReducedSource:
+    """The records of ``source`` as they are, one after the other, without those in ``removed``:
+    what the next request is made on."""
 
     source: Source
     removed: np.ndarray
@@ -98,6 +100,11 @@ class StayingRecords:
 
     def __len__(self) -> int:
         return len(self.source) - len(self.removed)
+
+    @property
+    def first(self) -> Piece:
+        """A record, whose form all others have."""
+        return first_record(self.source)
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on of those that stay, 1 .. ``most`` of them at a time."""
