@@ -524,7 +524,7 @@ def execute_exactly(
     """
     grid = grid_of(run)
     key = begin(run, (features, target), key, checkpoint, PROGRAM)
-    loss, released = linear_loss(run), ()
+    loss, released = linear_loss(run), tuple[np.ndarray, ...]()
     if run.preprocessing:
         sliced = slice_arrays(run, features, target, absent)
         released = prepare_privately(run, sliced, release_exactly(key))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
 from lastiterate.engine.loop import (
     Schedule,
     State,
@@ -270,7 +270,7 @@ class ExternalLoop:
         total: Total,
         key: Key,
         progress: Progress | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: Checkpoint | FollowedCheckpoint | None = None,
         *,
         by_step: bool = False,
     ) -> Steps[np.ndarray]:
@@ -284,7 +284,7 @@ class ExternalLoop:
         total: Total,
         key: Key,
         progress: Progress | None,
-        checkpoint: Checkpoint | None,
+        checkpoint: Checkpoint | FollowedCheckpoint | None,
         by_step: bool,
     ) -> Steps[np.ndarray]:
         check_dimension(self.run, initial.size)
@@ -312,7 +312,7 @@ class ExternalLoop:
             if every:
                 iterates.append(np.asarray(state.theta))
             ends = (k + 1) % stretch == 0 or k + 1 == run.steps
-            if ends and checkpoint is not None and k + 1 < run.steps and checkpoint.due:
+            if ends and isinstance(checkpoint, Checkpoint) and k + 1 < run.steps and checkpoint.due:
                 checkpoint.keep(k + 1, ending.to_arrays(state))
             if ends and progress is not None:
                 progress(k + 1, run.steps, time.perf_counter() - began)

@@ -113,12 +113,12 @@ def forget_file(
         charging.check_unit(column, file.schema)
     file = file.map_rows(file.schema, test=None, row_norm=None)
     in_pieces = isinstance(file.table, EncodedSource) and not bound.covers(file.memory)
-    data = file.table if in_pieces else file.rows
-    count = len(file.table) if in_pieces else len(data[0])
+    data = file.table if isinstance(file.table, EncodedSource) and in_pieces else file.rows
+    count = len(data if isinstance(data, EncodedSource) else data[1])
     gone = find_places(_locate_records(asked, file.records, count, column), count)
-    if in_pieces:
+    if isinstance(data, EncodedSource):
         classes = 0 if file.schema.regression else len(file.schema.classes)
-        check_classes_of(file.table, gone, classes)
+        check_classes_of(data, gone, classes)
     else:
         check_classes(data[1], gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta

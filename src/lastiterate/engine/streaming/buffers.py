@@ -121,7 +121,8 @@ class Devices:
     @property
     def local(self) -> tuple[Any, ...]:
         """The devices of this process; none where JAX chooses one."""
-        return tuple(jax.local_devices()[: self.count // self.part[1]]) if self.count > 1 else ()
+        own: list[Any] = list(jax.local_devices())  # pyright: ignore
+        return tuple(own[: self.count // self.part[1]]) if self.count > 1 else ()
 
     def add_same(self, point: np.ndarray, own: np.ndarray) -> np.ndarray:
         """The sum of all processes' arrays ``own``, which have float64 and no rounding in it;

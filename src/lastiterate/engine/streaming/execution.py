@@ -297,8 +297,9 @@ def iterate_exactly(
     return released
 
 
-def iterate_chunks(buffers: Iterable[ChunkBuffer]) -> Iterator[Share]:
-    """The chunks of all buffers; each is valid until the next one is asked for."""
+def iterate_chunks(buffers: Iterable[ChunkBuffer]) -> Iterator[tuple[bool, Piece]]:
+    """Whether a chunk is its step's last one, and its records, of all buffers; each is valid until
+    the next one is asked for."""
     for buffer in buffers:
         for number in range(buffer.used):
             yield bool(buffer.ends[number]), tuple(part[number] for part in buffer.records)
