@@ -397,13 +397,13 @@ class ExactLinear:
         within = squared <= self.most_squared
         if self.clip is not None:
             most = jnp.minimum(
-                self.clip_squared / jnp.maximum(self._squared_norms(rows), 1), 2.0**62
+                self.clip_squared / jnp.maximum(self._compute_squared_norms(rows), 1), 2.0**62
             )  # beyond, int64 would wrap
             within &= squared <= jnp.floor(most).astype(jnp.int64)
         slope = jnp.where(within, whole, 0.0) / 2.0**grid.residuals
         return jnp.matmul(slope, rows, precision="highest")
 
-    def _squared_norms(self, rows: jax.Array) -> jax.Array:
+    def _compute_squared_norms(self, rows: jax.Array) -> jax.Array:
         """The squared norm of every row, (m,) int64, in squared units of the rows' grid."""
         return ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
 
@@ -412,7 +412,7 @@ class ExactLinear:
         for rounding; from integers, so that no order of operations changes a bit."""
         assert self.clip is not None
         squared = (whole.astype(jnp.int64) ** 2).sum(0).astype(jnp.float64)
-        squared_norms = squared * self._squared_norms(rows).astype(jnp.float64)
+        squared_norms = squared * self._compute_squared_norms(rows).astype(jnp.float64)
         shrunk = self.clip * (1 - 2.0**-20) * 2.0 ** (self.grid.rows + self.grid.residuals)
         scale = jnp.minimum(1.0, shrunk / jnp.maximum(jnp.sqrt(squared_norms), 1.0))
         return whole * scale
