@@ -246,3 +246,13 @@ def test_no_statement_beyond_what_is_looked_at(monkeypatch):
     )
     assert witness(overflows).epsilon(1e-3) == 0
     assert witness(run_of(10**9, rate=1e-4, z=2.0, n=10**6)).epsilon(1e-6) > 0
+
+
+@pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)])
+def test_positions_without_a_shift_claim_nothing(batching):
+    """Where rounding leaves no trace of a record, no number is stated."""
+    run = run_of(batching=batching)
+    bound = witnesses._bound_positions(run, np.zeros(run.blocks))
+    assert bound.epsilon(1e-5) == 0 and bound.delta(0.0) == 0
+    one = witnesses._bound_positions(run, np.eye(run.blocks)[0])
+    assert 0 < one.epsilon(1e-5) and 0 < one.delta(0.0) < 0.5
