@@ -255,4 +255,4 @@ def test_positions_without_a_shift_claim_nothing(batching):
     bound = witnesses._bound_positions(run, np.zeros(run.blocks))
     assert bound.epsilon(1e-5) == 0 and bound.delta(0.0) == 0
     one = witnesses._bound_positions(run, np.eye(run.blocks)[0])
-    assert 0 < one.epsilon(1e-5) and 0 < one.delta(0.0) < 0.5
+    assert one.epsilon(1e-5) > 0 and 0 < one.delta(0.0) < 0.5

@@ -232,7 +232,7 @@ def may_forget(run: Run) -> bool:
     """Whether ``check_training`` takes a run."""
     try:
         check_training(run)
-    except NotCertified:
+    except (InputError, NotCertified):
         return False
     return True
 

@@ -27,7 +27,7 @@ from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
 from lastiterate.release.reduced_data import check_classes_of
 from lastiterate.release.training_request import Progress
-from lastiterate.release.units import Units, canonical_identifiers, read_texts
+from lastiterate.release.units import Units, canonical_identifiers, plain_identifier, read_texts
 from lastiterate.release.unlearning import (
     FittedUnlearned,
     check_classes,
@@ -236,25 +236,33 @@ def _find_in_column(
         return None if column is None else _find_names(column, names)
     if table.shape is not None or ids not in table.names:
         return None
-    known, at = dict[str, list[int]](), 0
+    known, at, others = dict[str, list[int]](), 0, set[str]()
+    plain = {plain_identifier(name) for name in names}
     for block in table.tables(TEXTS, wanted=Wanted(frozenset([ids]))):
         cells = (block.cells or {})[ids]
-        for one, places in _find_names(cells, names).items():
+        for one, places in _find_names(cells, names, plain, others).items():
             known.setdefault(one, []).extend(at + place for place in places)
         at += len(block)
+    canonical_identifiers("ids", [*known, *others])  # 7 in one block is 007 in another
     return known
 
 
-def _find_names(column: Cells, names: Set[str]) -> dict[str, list[int]]:
-    """The positions of every one of some identifiers in a column, of those that it holds."""
+def _find_names(
+    column: Cells, names: Set[str], plain: Set[str] = frozenset(), others: set[str] | None = None
+) -> dict[str, list[int]]:
+    """The positions of every one of some identifiers in a column, of those that it holds.
+
+    ``others`` gets the identifiers of other forms that are a number in ``plain``.
+    """
     coded = column if isinstance(column, CodedCells) else None
     texts = column if coded is None else coded.texts
     texts = map(number_text, texts.tolist()) if isinstance(texts, np.ndarray) else texts
     found = dict[int, str]()
-    # with the names, so that 7 and 007 are found to be one number wherever they are
-    for place, one in enumerate(canonical_identifiers("ids", [*names, *texts])[len(names) :]):
+    for place, one in enumerate(canonical_identifiers("ids", texts)):
         if one and one in names:  # nobody is known by a missing identifier
             found[place] = one
+        elif others is not None and one and plain_identifier(one) in plain:
+            others.add(one)
     known = dict[str, list[int]]()
     if coded is None:
         places = found.items()

@@ -386,7 +386,7 @@ def canonical_identifiers(argument: str, texts: Iterable[str]) -> list[str]:
             )
         if (
             text[:1] in ("+", "-", "0")
-            and (value := _plain(text)) != form
+            and (value := plain_identifier(text)) != form
             and padded.setdefault(value, form) != form
         ):
             raise _two_forms(argument)
@@ -407,8 +407,9 @@ def _may_be_rounded(text: str) -> bool:
     return _EXPONENT.fullmatch(text) is not None or (point is not None and int(point[1]) >= 2**53)
 
 
-def _plain(text: str) -> str:
-    """Write a number without a plus sign and without zeros in front."""
+def plain_identifier(text: str) -> str:
+    """Return an identifier as a number is written plainly: without a plus sign, and without zeros
+    in front."""
     return canonical_text(_ZEROS.sub(r"\1", text, count=1))
 
 
