@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.sampled_batches import Pld
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it says that numba is not installed
@@ -20,3 +21,12 @@ def test_epsilon_lies_between_the_bounds_of_pld_accounting(blocks, passes, z, de
     assert lower <= AllocationPld(blocks, (z,), (passes,)).epsilon(delta) <= upper, (
         "theirs are 2 to 4 % apart"
     )
+
+
+@pytest.mark.parametrize("mu", [0.5, 3.0])
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 7.0])
+def test_a_gaussian_part_adds_its_own_renyi_divergence(mu, alpha):
+    """alpha mu^2 / 2, on either side of mu = 2, where mu^2 and 2 mu change places."""
+    alone, joint = Pld(0.05, (1.5,), (10,)), Pld(0.05, (1.5,), (10,), mu=mu)
+    added = joint.rdp(alpha) - alone.rdp(alpha)
+    assert added == pytest.approx(alpha * mu**2 / 2, rel=1e-6)
