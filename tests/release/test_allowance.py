@@ -290,3 +290,18 @@ def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -
     assert Allowance.of(total).left == tuple(
         a - b for a, b in zip(budget, total.spent, strict=True)
     )
+
+
+def test_a_filter_that_never_charges_a_curve_names_one_that_does(tmp_path):
+    """Exact noise has a curve of Renyi divergences: no epsilon fits a Gaussian filter of no failure
+    probability."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(150, 4)), rng.integers(0, 3, 150)
+    run = li.Run(n=150, steps=6, step_size=0.5, loss=li.Softmax(classes=3))
+    how = dict(epsilon=4.0, delta=1e-5, seed=3, secure_noise=True, dataset="d")
+    for name, filter in (("g", GaussianFilter(9.0)), ("r", RenyiFilter(9.0, (4.0, 8.0, 16.0)))):
+        Ledger(tmp_path / name).add("d", unit="row", adjacency="zero-out", filter=filter)
+    with pytest.raises(li.InputError, match="or with the renyi filter") as refused:
+        li.train(run, (x, y), ledger=tmp_path / "g", **how)
+    assert "smaller epsilon" not in str(refused.value)
+    li.train(run, (x, y), ledger=tmp_path / "r", **how)

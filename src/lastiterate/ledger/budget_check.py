@@ -310,15 +310,15 @@ def check_fits(total: Total, charge: Charge) -> None:
 
 def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
     """Return the refusal where a budget does not suffice for a charge, or no charge pays for a
-    curve (``None``)."""
+    curve (``None``), for which another filter is the remedy."""
     said = f"refuses this release on {total.dataset}: "
     if charge is None:
         return InputError(
             "ledger",
             said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
-            "release's curve",
+            "release's curve; nothing was trained, and nothing was charged",
             None,
-            remedy,
+            total.filter.instead,
         )
     name, budget, spent, cost = max(
         zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs, strict=True),

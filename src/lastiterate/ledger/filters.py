@@ -286,6 +286,11 @@ class GaussianFilter:
             )
 
     @property
+    def instead(self) -> str:
+        """What to do about a curve that no charge pays for."""
+        return "make the ledger with a larger failure probability, or with the renyi filter"
+
+    @property
     def dimensions(self) -> tuple[str, ...]:
         """The quantity that each number of a charge counts, in words."""
         return "squared mu", "failure probability"
@@ -310,7 +315,7 @@ class GaussianFilter:
                 "release",
                 "has a curve that no Gaussian mechanism with this failure probability dominates",
                 type(curve).__name__,
-                "make the ledger with a larger failure probability, or with the renyi filter",
+                self.instead,
             )
         return Charge(
             (
@@ -412,6 +417,11 @@ class RenyiFilter:
             )
 
     @property
+    def instead(self) -> str:
+        """What to do about a curve that no charge pays for."""
+        return "use a ledger with filter=GaussianFilter(mu, failure)"
+
+    @property
     def dimensions(self) -> tuple[str, ...]:
         """The quantity that each number of a charge counts, in words."""
         return tuple(f"divergence of order {order:g}" for order in self.orders)
@@ -432,7 +442,7 @@ class RenyiFilter:
                 "release",
                 "has no Renyi divergence at the filter's orders",
                 type(curve).__name__,
-                "use a ledger with filter=GaussianFilter(mu, failure)",
+                self.instead,
             )
         return Charge(costs)
 
