@@ -15,7 +15,7 @@ from lastiterate.errors import InputError
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.release import data_file, forget_file, ledger_charge
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging
-from lastiterate.release.model_kinds import UNLEARNED
+from lastiterate.release.model_kinds import SAMPLED, SELECTED, UNLEARNED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.reduced_data import (
     ReducedSource,
@@ -74,6 +74,18 @@ def test_pieces_make_the_model_of_memory(parts):
     other[list(gone)], answers[list(gone)] = np.nan, 1 - answers[list(gone)]
     again = forget(model, Uneven((other, answers)), gone)
     assert again.released.weights.tobytes() == pieces.released.weights.tobytes()
+
+
+@pytest.mark.parametrize("kind", [SELECTED, SAMPLED])
+def test_kinds_that_need_all_records_at_once_refuse_pieces(kind):
+    model = li.train(RUN, (X, Y), epsilon=4.0, delta=1e-5, seed=0)
+    before = read_training(model, (), (), None)
+    plan = plan_forgetting(before, 1, epsilon=1.0, delta=1e-5, most=20)
+    order = make_order(before, plan, Uneven((X, Y)), (3,), 1.0, 1e-5, make_charging())
+    with pytest.raises(InputError, match=f"memory of one device for {kind.name} models"):
+        finish(kind, order)
+    with pytest.raises(InputError, match="devices must be 1 for unlearned models"):
+        finish(UNLEARNED, replace(order, devices=2))
 
 
 def test_numbers_are_forgotten_like_classes():

@@ -93,7 +93,10 @@ def _cap(slope: jax.Array, cap: Any) -> jax.Array:
 def _probabilities(scores: jax.Array) -> jax.Array:
     """Return e^score over their sum, (k, m) int64 in units of 2^-``DIGITS``, rounded down."""
     below = jnp.minimum(scores.max(0) - scores, float(FARTHEST))
-    powers = _exponential(jnp.floor(below * 2.0**INPUT).astype(jnp.int64))
+    # computed once: XLA would compute powers again for their sum
+    powers = jax.lax.optimization_barrier(
+        _exponential(jnp.floor(below * 2.0**INPUT).astype(jnp.int64))
+    )
     return powers * ONE // powers.sum(0)
 
 

@@ -20,6 +20,7 @@ from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import execute_streaming
+from lastiterate.engine.streaming.source import Source
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.fitted_linear import FittedLinear, read
@@ -318,16 +319,7 @@ def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
     """By the arithmetic that was asked for, on records as they come."""
     run, checkpoint = order.certificate.run, order.charging.checkpoint
     if is_source(order.data):
-        return execute_streaming(
-            run,
-            order.data,
-            key,
-            order.progress,
-            checkpoint,
-            order.scratch,
-            order.devices,
-            exact=order.exact,
-        )
+        return _execute_in_pieces(order, order.data, key)
     rows, target = order.data
     if order.places is not None:
         if checkpoint is not None and order.answers is not None:
@@ -342,17 +334,21 @@ def _execute_order(order: TrainingRequest, key: Key | None) -> TrainedWeights:
         records = unit_records((rows, target), order.trained_units, run.rows_per_record)
         return execute_units(run, records, key, order.progress, checkpoint)
     if order.devices > 1:
-        return execute_streaming(
-            run,
-            Arrays((rows, target)),
-            key,
-            order.progress,
-            checkpoint,
-            order.scratch,
-            order.devices,
-            exact=order.exact,
-        )
+        return _execute_in_pieces(order, Arrays((rows, target)), key)
     return execute(run, rows, target, key, order.progress, checkpoint)
+
+
+def _execute_in_pieces(order: TrainingRequest, source: Source, key: Key | None) -> TrainedWeights:
+    return execute_streaming(
+        order.certificate.run,
+        source,
+        key,
+        order.progress,
+        order.charging.checkpoint,
+        order.scratch,
+        order.devices,
+        exact=order.exact,
+    )
 
 
 def _count_correct(model: FittedLinear, order: TrainingRequest) -> tuple[float, ...]:

@@ -157,6 +157,7 @@ UNLEARNED = ModelKind(
     "lastiterate.release.unlearning",
     "unlearning",
     trained=False,
+    streams=True,
     reader="lastiterate.release.fitted_linear",
 )
 

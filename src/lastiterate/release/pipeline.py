@@ -129,11 +129,12 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
         from lastiterate.engine.checkpoint import check_kept_run
 
         check_kept_run(order.certificate.run)
+    if order.in_pieces:
+        check_in_pieces(kind, order.devices, order.exact)
     if order.in_pieces and kind.subject == "run":
         from lastiterate.engine.streaming.buffers import Devices
         from lastiterate.engine.streaming.source import check_streams
 
-        check_in_pieces(kind, order.devices, order.exact)
         check_streams(order.certificate.run, order.data if is_source(order.data) else None)
         shared = Devices(order.devices)
         shared.check_checkpoint(order.charging.kept_in)

@@ -66,12 +66,9 @@ def check(order: TrainingRequest) -> TrainingRequest:
     subject = _subject(order)
     order.charging.without_checkpoint("while a model forgets")
     in_pieces = is_source(order.data)
-    if order.devices != 1 or isinstance(order.data, LazyRecords):
+    if isinstance(order.data, LazyRecords):
         raise InputError(
-            "data",
-            "must be arrays, or a source that one device reads, where a model forgets",
-            None,
-            "load them as arrays",
+            "data", "must be arrays or a source where a model forgets", None, "load them as arrays"
         )
     if isinstance(subject.training, Run) and subject.training.nominal:
         raise InputError(
