@@ -389,7 +389,8 @@ class ExactLinear:
         """Exact sum of the gradients of a chunk, (k, d) float64, a multiple of the grid."""
         rows, target, grid = chunk[0].astype(jnp.float64), chunk[1], self.grid
         scores = compute_scores(jnp, theta, rows, grid.rows, grid.norm)
-        whole = jax.lax.optimization_barrier(  # computed once, for its sum and its norm
+        # computed once, for its sum and its norm
+        whole: jax.Array = jax.lax.optimization_barrier(  # pyright: ignore
             jnp.trunc(compute_residuals(self.loss, scores, target) * 2.0**grid.residuals)
         )
         if self.clip is not None:

@@ -94,7 +94,7 @@ def _probabilities(scores: jax.Array) -> jax.Array:
     """Return e^score over their sum, (k, m) int64 in units of 2^-``DIGITS``, rounded down."""
     below = jnp.minimum(scores.max(0) - scores, float(FARTHEST))
     # computed once: XLA would compute powers again for their sum
-    powers = jax.lax.optimization_barrier(
+    powers: jax.Array = jax.lax.optimization_barrier(  # pyright: ignore
         _exponential(jnp.floor(below * 2.0**INPUT).astype(jnp.int64))
     )
     return powers * ONE // powers.sum(0)
