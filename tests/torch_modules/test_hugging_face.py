@@ -2,6 +2,7 @@
 that each refusal's remedy works. Models are made from small configurations: nothing is downloaded.
 """
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -187,13 +188,60 @@ def test_two_processes_train_it_together(monkeypatch, tmp_path):
     assert [one.state for one in ledger.total("d").releases] == ["released"]
 
 
+@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after a look"])
+@pytest.mark.parametrize("loss", [None, "of logits"])
+def test_bf16_is_a_forward_pass_under_autocast(tmp_path, loss, looked):
+    """As in a module that casts by itself, to the last bit; gradients are clipped in single
+    precision either way."""
+
+    class Casting(transformers.BertForSequenceClassification):
+        @functools.wraps(transformers.BertForSequenceClassification.forward)
+        def forward(self, *args, **named):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output = super().forward(*args, **named)
+            return accelerate.utils.convert_to_fp32(output)
+
+    def of_logits(output, labels):
+        assert output.logits.dtype == torch.float32
+        return functional.cross_entropy(output.logits, labels)
+
+    torch.manual_seed(0)
+    casting = Casting(transformers.BertConfig(**SIZES)).eval()
+    given = {"seed": 3, "loss": loss and of_logits}
+    half = trainer(tmp_path / "half", more={"bf16": True}, eval_dataset=TEXTS, **given)
+    if looked:
+        half.evaluate()
+    hand = trainer(tmp_path / "hand", model=casting, **given)
+    full = trainer(tmp_path / "full", **given)
+    for one in (half, hand, full):
+        one.train()
+    assert type(half.model) is transformers.BertForSequenceClassification
+    same(half.fitted.state, hand.fitted.state)
+    same(half.fitted.state, full.fitted.state, 2e-2)
+    assert any(
+        not torch.equal(value, full.fitted.state[name]) for name, value in half.fitted.state.items()
+    )
+    assert half.certificate.epsilon(1e-3) == full.certificate.epsilon(1e-3)
+    assert li.verify(tmp_path / "half" / "certified").holds
+    assert half.evaluate()["eval_loss"] > 0
+
+
+def test_a_training_that_ends_early_leaves_the_class_of_the_model(tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    model = reader()
+    with pytest.raises(KeyboardInterrupt):
+        trainer(tmp_path, model=model, more={"bf16": True}, progress=stop).train()
+    assert type(model) is transformers.BertForSequenceClassification
+
+
 def smooth(output, labels):
     return functional.cross_entropy(output.logits, labels, label_smoothing=0.1)
 
 
 REFUSED = {
     "fp16": ({"fp16": True}, {}),
-    "bf16": ({"bf16": True}, {}),
     "label_smoothing_factor": ({"label_smoothing_factor": 0.1}, {"loss": smooth}),
     "train_sampling_strategy": (
         {"train_sampling_strategy": "sequential"},

@@ -3,9 +3,11 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,11 @@ from lastiterate.torch.released_module import FittedModule
 
 LEAVE_OUT = "leave it out"
 REFUSED: tuple[tuple[str, tuple[object, ...], str, str], ...] = (
-    *(
-        (name, (False,), "must be off: gradients are computed and clipped in single precision", "")
-        for name in ("fp16", "bf16")
+    (
+        "fp16",
+        (False,),
+        "must be off: its loss is scaled by what gradients were before",
+        "; bf16=True needs no scale",
     ),
     (
         "label_smoothing_factor",
@@ -122,7 +126,8 @@ class DPTrainer:
         Learning rate, schedule, optimiser of ``torch.optim``, weight decay, epochs or ``max_steps``,
         ``output_dir``. The batch has ``per_device_train_batch_size`` times processes times
         ``gradient_accumulation_steps`` records on average; ``max_grad_norm`` is the clipping norm of
-        one *record's* gradient. No key comes from ``seed``.
+        one *record's* gradient. ``bf16`` casts the forward pass, and gradients are clipped and added
+        in single precision. No key comes from ``seed``.
     data_collator : callable, optional
         Collator; it is called with one record at a time.
     train_dataset : Dataset
@@ -280,16 +285,18 @@ class DPTrainer:
             )
         out = Path(self._trainer.args.output_dir) / "certified"
         options: Any = {"optimizer": self._make_optimizer, "out": out, **self._options}
-        fitted = train(
-            self.run,
-            self._records,
-            model=self._trainer.model,
-            loss=self._loss,
-            progress=self._progress,
-            **options,
-        )
+        model, half = self._trainer.model, self._trainer.args.bf16
+        with cast_forward(model) if half else nullcontext():
+            fitted = train(
+                self.run,
+                self._records,
+                model=model,
+                loss=self._loss,
+                progress=self._progress,
+                **options,
+            )
         assert isinstance(fitted, FittedModule)
-        self.fitted, model = fitted, self._trainer.model
+        self.fitted = fitted
         released = fitted.module
         if released is None:
             released = fitted.module_at(fitted.run.steps, like=model)
@@ -369,6 +376,33 @@ def check_arguments(args: Any) -> None:
             "best",
             "leave it out: the last model is saved in output_dir/certified",
         )
+
+
+@contextmanager
+def cast_forward(model: torch.nn.Module) -> Iterator[None]:
+    """Let the forward pass of ``model`` compute in bfloat16 where ``torch.autocast`` does, and give
+    single precision, as ``accelerate`` does it.
+
+    The class is changed for a while instead of the method, which copies of the model would share.
+    """
+    from accelerate.utils import convert_to_fp32
+
+    kind: Any = type(model)
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        device = next(self.parameters()).device.type
+        with torch.autocast(device, dtype=torch.bfloat16):
+            output = kind.forward(self, *args, **named)
+        return convert_to_fp32(output)
+
+    model.__class__ = type(
+        kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__}
+    )
+    try:
+        yield
+    finally:
+        model.__class__ = kind
 
 
 def check_callback(callback: Any) -> None:
