@@ -6,8 +6,11 @@ Every test run is a fork of a process that has imported the heavy libraries and 
 
 from __future__ import annotations
 
+import ast
+import gc
 import hashlib
 import importlib
+import inspect
 import json
 import math
 import os
@@ -18,11 +21,13 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
-SLOWEST, ENOUGH = 6.0, 20.0
-"""Seconds of a test that is used at all, and of all tests that run on one mutant (as they took when
-listed)."""
+SLOWEST = 6.0
+"""Seconds of a test that is used at all (as it took when listed)."""
+RECENT, PREFERRED = 5, 0.15
+"""Of the tests that killed a mutant of a file, the latest so many count as so much quicker."""
 PATIENCE = 4.0
 """A mutant that takes so many times longer than its tests did is killed: it hangs."""
 MEMORY = 6 * 2**30
@@ -33,8 +38,8 @@ asleep."""
 
 Calls = dict[str, dict[str, Any]]
 """By test: its ``seconds`` and the ``functions`` it calls, each "file line"."""
-Work = tuple[str, str, str, list[tuple[str, float]]]
-"""Key, file, changed source, and the tests with their seconds."""
+Work = tuple[str, str, Callable[[], ast.Module], list[tuple[str, float]]]
+"""Key, file, what makes the changed tree, and the tests with their seconds."""
 
 
 def preload() -> None:
@@ -106,11 +111,7 @@ class Listener:
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Forget what earlier tests left in caches, so that their functions are called again."""
-        for name, module in list(sys.modules.items()):
-            if name.startswith("lastiterate"):
-                for value in list(vars(module).values()):
-                    if hasattr(value, "cache_clear"):
-                        value.cache_clear()
+        forget_results()
         self.now: set[str] = set()
         sys.settrace(self.called)
 
@@ -188,70 +189,238 @@ def listen(
     return code
 
 
-def chosen(tests: Calls, file: str, function: int) -> list[tuple[str, float]]:
-    """Tests that call the function (any of the file's, for what lies outside functions), quickest
-    first."""
+class Callers:
+    """Tests by the functions that they call."""
 
-    def concerned(entry: dict[str, Any]) -> bool:
-        return any(
-            called.rsplit(" ", 1)[0] == file and function in (0, int(called.rsplit(" ", 1)[1]))
-            for called in entry["functions"]
-        )
+    def __init__(self, tests: Calls) -> None:
+        self.seconds = {name: entry["seconds"] for name, entry in tests.items()}
+        self.names: dict[tuple[str, int], set[str]] = {}
+        for name, entry in tests.items():
+            for called in entry["functions"] if entry["seconds"] <= SLOWEST else ():
+                file, line = called.rsplit(" ", 1)
+                for function in (0, int(line)):
+                    self.names.setdefault((file, function), set()).add(name)
 
-    found = sorted(
-        (entry["seconds"], name)
-        for name, entry in tests.items()
-        if entry["seconds"] <= SLOWEST and concerned(entry)
-    )
-    total, out = 0.0, []
-    for seconds, name in found:
-        total += seconds
-        if total > ENOUGH:
-            break
-        out.append((name, seconds))
-    return out
+    def choose(self, file: str, function: int, most: float) -> list[tuple[str, float]]:
+        """Tests that call the function (any of the file's, for what lies outside functions),
+        quickest first, as many as take ``most`` seconds."""
+        total, out = 0.0, []
+        names = self.names.get((file, function), set())
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
+            total += self.seconds[name]
+            if total > most:
+                break
+            out.append((name, self.seconds[name]))
+        return out
 
 
 def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
     """Run every mutant's tests, in as many processes as there are copies; verdicts are appended.
 
-    Mutants are handed out one by one, as numbers in a pipe.
+    Mutants are handed out one by one, as numbers in a pipe. First come changes within functions,
+    made in the memory of a process that has collected the tests; the others go into a second pipe
+    and are made in the file.
     """
-    reader, writer = os.pipe()
+    numbers, writer = os.pipe()
     os.write(writer, b"".join(number.to_bytes(4, "big") for number in range(len(work))))
     os.close(writer)
+    others, put = os.pipe()
     children = []
     for folder in folders:
         child = os.fork()
         if child == 0:
             try:
-                meet_all(work, reader, folder, verdicts)
+                within = os.fork()
+                if within == 0:
+                    try:
+                        meet_functions(work, numbers, put, folder, verdicts)
+                    finally:
+                        os._exit(0)
+                os.close(put)
+                os.waitpid(within, 0)
+                meet_files(work, others, folder, verdicts)
             finally:
                 os._exit(0)
         children.append(child)
+    os.close(put)
     for child in children:
         os.waitpid(child, 0)
 
 
-def meet_all(work: list[Work], reader: int, folder: Path, verdicts: Path) -> None:
-    """Test mutants one by one; the tests that killed the latest mutants of the same file come
-    first."""
+class Order:
+    """The order of a mutant's tests: quick ones, and those that killed the file's latest mutants."""
+
+    def __init__(self) -> None:
+        self.killers: dict[str, list[str]] = {}
+
+    def sort(self, file: str, tests: list[tuple[str, float]]) -> list[tuple[str, float]]:
+        recent = self.killers.get(file, [])[-RECENT:]
+        return sorted(
+            tests, key=lambda test: (test[1] * (PREFERRED if test[0] in recent else 1), test[0])
+        )
+
+    def note(self, file: str, killer: str | None) -> None:
+        if killer is not None:
+            recent = self.killers.get(file, [])
+            self.killers[file] = [*(name for name in recent if name != killer), killer]
+
+
+def write_verdict(verdicts: Path, key: str, verdict: str, killer: str | None) -> None:
+    with verdicts.open("a") as lines:
+        lines.write(json.dumps({"key": key, "verdict": verdict, "by": killer}) + "\n")
+
+
+def meet_functions(work: list[Work], numbers: int, put: int, folder: Path, verdicts: Path) -> None:
+    """Collect the tests once, and test each mutant in a fork in which functions have its code."""
+    files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        server = Server(work, numbers, put, folder, verdicts)
+        pytest_on(folder, files, [server], f"--basetemp={folder}/made")
+
+
+class Server:
+    """Plays pytest's loop: instead of the tests, mutants are met."""
+
+    def __init__(
+        self, work: list[Work], numbers: int, put: int, folder: Path, verdicts: Path
+    ) -> None:
+        self.work, self.numbers, self.put = work, numbers, put
+        self.folder, self.verdicts = folder, verdicts
+        self.at_import: set[str] = set()
+        self.failed = ""
+
+    def pytest_collection(self) -> None:
+        """Listen to what runs while modules are imported: its results are not made again."""
+        package = f"{self.folder}/"
+
+        def called(frame: Any, event: str, _: Any) -> None:
+            name = frame.f_code.co_filename
+            if event == "call" and name.startswith(package):
+                self.at_import.add(f"{name} {frame.f_code.co_firstlineno}")
+
+        sys.setprofile(called)
+
+    def pytest_collection_finish(self) -> None:
+        sys.setprofile(None)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = report.nodeid
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for file in {file for _, file, *_ in self.work}:  # some are imported when they are needed
+            parts = Path(file).with_suffix("").parts[1:]
+            importlib.import_module(".".join(parts))
+        functions: dict[str, list[FunctionType]] = {}
+        gc.unfreeze()  # what is frozen is not listed
+        for found in gc.get_objects():
+            if isinstance(found, FunctionType):
+                functions.setdefault(found.__code__.co_filename, []).append(found)
+        gc.freeze()  # forks share what they do not write
+        order = Order()
+        while handed := os.read(self.numbers, 4):
+            number = int.from_bytes(handed, "big")
+            key, file, tree, tests = self.work[number]
+            path = self.folder / file
+            codes = changed_codes(path, tree(), self.at_import)
+            changed = [
+                (function, codes[function.__code__])
+                for function in functions.get(str(path), [])
+                if codes is not None and function.__code__ in codes
+            ]
+            if codes is None or not changed:
+                os.write(self.put, handed)
+                continue
+            tests = order.sort(file, [test for test in tests if test[0] in items])
+            verdict, killer = self.meet(changed, [items[name] for name, _ in tests], tests)
+            order.note(file, killer)
+            write_verdict(self.verdicts, key, verdict, killer)
+            if number % 50 == 49:
+                print(f"{number + 1} of {len(self.work)}", flush=True, file=sys.__stdout__)
+        return True
+
+    def meet(
+        self,
+        changed: list[tuple[FunctionType, CodeType]],
+        items: list[Any],
+        tests: list[tuple[str, float]],
+    ) -> tuple[str, str | None]:
+        """Whether one of the tests fails with the changed code, and which."""
+        if not items:
+            return "survived", None
+        note = self.folder / "killer"
+        note.unlink(missing_ok=True)
+
+        def try_all() -> int:
+            for function, code in changed:
+                function.__code__ = code
+            forget_results()
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    note.write_text(self.failed)
+                    return 1
+            return 0
+
+        limit = 20 + PATIENCE * sum(taken for _, taken in tests)
+        verdict = "survived" if forked(try_all, limit) == 0 else "killed"
+        return verdict, note.read_text() if note.exists() else None
+
+
+def changed_codes(path: Path, changed: ast.Module, at_import: set[str]) -> dict[Any, Any] | None:
+    """The changed code of every function by its code as it is; None where modules or classes are
+    changed, or what runs while they are imported."""
+    source = path.read_text(encoding="utf-8")
+    before = compile(source, str(path), "exec", dont_inherit=True)
+    after = compile(ast.fix_missing_locations(changed), str(path), "exec", dont_inherit=True)
+    out: dict[Any, Any] = {}
+
+    def compare(old: Any, new: Any) -> bool:
+        inner = [code for code in old.co_consts if isinstance(code, CodeType)]
+        other = [code for code in new.co_consts if isinstance(code, CodeType)]
+        own = [
+            code.replace(co_consts=tuple(v for v in code.co_consts if not isinstance(v, CodeType)))
+            for code in (old, new)
+        ]
+        if len(inner) != len(other):
+            return False
+        if own[0] != own[1] and (
+            not old.co_flags & inspect.CO_OPTIMIZED or f"{path} {old.co_firstlineno}" in at_import
+        ):
+            return False
+        if old != new:
+            out[old] = new
+        return all(compare(a, b) for a, b in zip(inner, other, strict=True))
+
+    return out if compare(before, after) and len(out) > 1 else None
+
+
+def forget_results() -> None:
+    """Clear the caches of the package's functions."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lastiterate"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def meet_files(work: list[Work], others: int, folder: Path, verdicts: Path) -> None:
+    """Test the mutants of modules and classes one by one: the file is changed, and every run
+    imports it."""
     files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
     forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
-    killers: dict[str, list[str]] = {}
-    while handed := os.read(reader, 4):
-        number = int.from_bytes(handed, "big")
-        key, file, source, tests = work[number]
-        recent = killers.setdefault(file, [])
-        ranks = {name: -rank for rank, name in enumerate(recent)}
-        tests.sort(key=lambda test, ranks=ranks: ranks.get(test[0], 1))
-        verdict, killer = run_tests(folder, file, source, tests)
-        if killer is not None:
-            killers[file] = [*(name for name in recent if name != killer), killer]
-        with verdicts.open("a") as lines:
-            lines.write(json.dumps({"key": key, "verdict": verdict}) + "\n")
-        if number % 50 == 49:
-            print(f"{number + 1} of {len(work)}", flush=True)
+    order = Order()
+    while handed := os.read(others, 4):
+        key, file, tree, tests = work[int.from_bytes(handed, "big")]
+        source = ast.unparse(tree())
+        verdict, killer = run_tests(folder, file, source, order.sort(file, tests))
+        order.note(file, killer)
+        write_verdict(verdicts, key, verdict, killer)
 
 
 class Killer:

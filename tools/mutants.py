@@ -50,7 +50,16 @@ def load_by_path(path: Path) -> Any:
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("curves/*.py", "analysis/*.py", "theorems/*.py")
-TESTS = ("tests/laws", "tests/curves", "tests/accounting/test_certificate.py")
+TESTS = (
+    "tests/laws",
+    "tests/curves",
+    "tests/accounting",
+    "tests/bayes/test_clipped_sgld.py",
+    "tests/bayes/test_gaussian.py",
+    "tests/planning/test_strategies.py",
+    "tests/release/test_tuning.py",
+    "tests/run/test_questions.py",
+)
 GOAL = 0.95
 _mutation = load_by_path(ROOT / "src" / "lastiterate" / "testing" / "mutants.py")
 """The changes of nodes, without the package: forks import a changed one."""
@@ -75,11 +84,11 @@ class Mutant:
     def key(self) -> str:
         return f"{self.file} {self.digest} {self.index}"
 
-    def source(self) -> str:
+    def tree(self) -> ast.Module:
         """The whole file with the change."""
         tree = ast.parse((ROOT / self.file).read_text(encoding="utf-8"))
         change(list(ast.walk(tree))[self.index])
-        return ast.unparse(tree)
+        return tree
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -126,9 +135,12 @@ def judged(mutant: Mutant, rows: list[dict[str, str]]) -> bool:
 
 
 def load(path: Path) -> dict[str, str]:
-    """Verdicts of earlier runs, by the mutants' keys."""
+    """Verdicts of earlier runs, by the mutants' keys: one that was killed once is killed."""
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {row["key"]: row["verdict"] for row in rows}
+    return {
+        row["key"]: row["verdict"]
+        for row in sorted(rows, key=lambda row: row["verdict"] == "killed")
+    }
 
 
 def report(mutants: list[Mutant], verdicts: dict[str, str], rows: list[dict[str, str]]) -> float:
@@ -159,9 +171,18 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only files whose name contains one of these")
     parser.add_argument("--sample", type=int, help="only this many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="of the tests that run on one mutant, as long as they took when listed",
+    )
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument(
         "--tests", nargs="+", default=TESTS, help="only these files or folders of tests"
+    )
+    parser.add_argument(
+        "--survivors", action="store_true", help="only those that earlier runs did not kill"
     )
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     asked = parser.parse_args()
@@ -178,8 +199,9 @@ def main() -> int:
     if not files:
         parser.error(f"no file of formulas has {' or '.join(asked.words)} in its name")
     mutants = [mutant for path in files for mutant in mutants_of(path)]
-    if asked.sample is not None and asked.sample < len(mutants):
-        mutants = random.Random(asked.seed).sample(mutants, asked.sample)
+    # drawn or not, in a random order: a run that was interrupted is a sample too
+    few = len(mutants) if asked.sample is None else min(asked.sample, len(mutants))
+    mutants = random.Random(asked.seed).sample(mutants, few)
     if asked.list:
         print(
             "\n".join(f"{m.file}:{m.line}: {m.before}  ->  {m.after}" for m in mutants),
@@ -192,10 +214,11 @@ def main() -> int:
     rows = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8")).get(
         "judged", []
     )
+    asked_for = {"survived"} if asked.survivors else {"survived", "new"}
     left = [
         mutant
         for mutant in mutants
-        if done.get(mutant.key) != "killed" and not judged(mutant, rows)
+        if done.get(mutant.key, "new") in asked_for and not judged(mutant, rows)
     ]
     print(
         f"{len(mutants)} mutants, {len(left)} to test (the others are known to be killed, or "
@@ -215,9 +238,9 @@ def main() -> int:
             if left
             else {}
         )
+        callers = mutant_tests.Callers(tests)
         work = [
-            (m.key, m.file, m.source(), mutant_tests.chosen(tests, m.file, m.function))
-            for m in left
+            (m.key, m.file, m.tree, callers.choose(m.file, m.function, asked.seconds)) for m in left
         ]
         mutant_tests.run(
             work, [Path(folder) / str(job) for job in range(asked.jobs)], kept / "verdicts.jsonl"

@@ -16,7 +16,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import DPTrainer
 from torch_modules.test_processes import join_threads
 
-transformers = None
+accelerate = transformers = None
 pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.errors.RepeatedFitWarning")
 
 
