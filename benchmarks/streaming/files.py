@@ -1,19 +1,26 @@
 """Peak memory and time of commands on files of several sizes: 25 columns, about 157 bytes a record.
 
 python -m benchmarks.streaming.files 100000 1000000 4000000
+python -m benchmarks.streaming.files 20000000 --forms csv
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
+from pyarrow import csv, ipc, parquet
 
 NUMBERS, TOWNS, JOBS = 20, ("Bonn", "Ulm", "Koeln", "Hamburg", "Jena"), 8
-AT_ONCE = 50_000
+AT_ONCE = 100_000
 COMMANDS = {
     "check": ("check", "{file}", "--schema", "{schema}"),
     "train --memory 1GB": (
@@ -24,21 +31,40 @@ COMMANDS = {
 }
 
 
-def write_csv(path: Path, n: int) -> None:
-    """Write records with numbers, categories, a day and a label."""
+def make_tables(n: int) -> Iterator[pyarrow.Table]:
+    """Yield records with numbers, categories, a day and a label, some at a time."""
     rng = np.random.default_rng(0)
-    names = [f"a{i}" for i in range(NUMBERS)]
-    with path.open("w") as file:
-        print("id", *names, "town", "job", "day", "sick", sep=",", file=file)
-        for first in range(0, n, AT_ONCE):
-            many = min(AT_ONCE, n - first)
-            values = np.round(rng.normal(0, 2, (many, NUMBERS)).clip(-9.9, 9.9), 3)
-            sick = values[:, 0] + rng.normal(0, 1, many) > 0
-            town, job = rng.integers(0, len(TOWNS), many), rng.integers(1, JOBS + 1, many)
-            day = np.datetime64("2015-01-01") + rng.integers(0, 3000, many)
-            for i, row in enumerate(values.tolist()):
-                cells = (TOWNS[town[i]], job[i], day[i], "yes" if sick[i] else "no")
-                print(first + i, *row, *cells, sep=",", file=file)
+    for first in range(0, n, AT_ONCE):
+        many = min(AT_ONCE, n - first)
+        values = np.round(rng.normal(0, 2, (many, NUMBERS)).clip(-9.9, 9.9), 3)
+        sick = values[:, 0] + rng.normal(0, 1, many) > 0
+        town, job = rng.integers(0, len(TOWNS), many), rng.integers(1, JOBS + 1, many)
+        day = np.datetime64("2015-01-01") + rng.integers(0, 3000, many)
+        yield pyarrow.table(
+            {
+                "id": np.arange(first, first + many),
+                **{f"a{i}": values[:, i] for i in range(NUMBERS)},
+                "town": np.array(TOWNS)[town],
+                "job": job,
+                "day": day.astype(str),
+                "sick": np.where(sick, "yes", "no"),
+            }
+        )
+
+
+def write_table(path: Path, n: int) -> None:
+    """Write the records as CSV, Parquet or Feather."""
+    with ExitStack() as files:
+        writer: Any = None
+        for table in make_tables(n):
+            if writer is None:
+                made = {
+                    ".csv": lambda schema: csv.CSVWriter(path, schema),
+                    ".parquet": lambda schema: parquet.ParquetWriter(path, schema),
+                    ".feather": lambda schema: ipc.new_file(path, schema),
+                }[path.suffix](table.schema)
+                writer = files.enter_context(made)
+            writer.write_table(table)
 
 
 def write_schema(path: Path) -> None:
@@ -53,17 +79,6 @@ def write_schema(path: Path) -> None:
     parts.append(f'[columns.job]\nkind = "category"\nvalues = {jobs}')
     parts.append('[columns.day]\nkind = "date"\nfirst = "2015-01-01"\nlast = "2023-12-31"')
     path.write_text("\n".join(parts) + "\n")
-
-
-def write_others(path: Path) -> list[Path]:
-    """Write the same table in other forms, next to it."""
-    from pyarrow import csv, feather, parquet, string
-
-    table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types={"day": string()}))
-    others = [path.with_suffix(".parquet"), path.with_suffix(".feather")]
-    parquet.write_table(table, others[0], row_group_size=100_000)
-    feather.write_feather(table, others[1])
-    return others
 
 
 def measure(command: list[str]) -> tuple[float, float]:
@@ -83,14 +98,18 @@ def measure(command: list[str]) -> tuple[float, float]:
     return float(seconds), float(peak) / 1000
 
 
-def main(counts: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("counts", type=int, nargs="+", help="records")
+    parser.add_argument("--forms", nargs="+", default=["csv", "parquet", "feather"])
+    asked = parser.parse_args()
     print("| records | file | MB | command | processor s | peak, MB |\n|---|---|---|---|---|---|")
-    for n in map(int, counts):
+    for n in asked.counts:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
-            write_csv(place / "d.csv", n)
             write_schema(place / "s.toml")
-            for path in (place / "d.csv", *write_others(place / "d.csv")):
+            for path in (place / f"d.{form}" for form in asked.forms):
+                write_table(path, n)
                 model, out = place / f"m{path.suffix}", place / f"p{path.suffix}.csv"
                 named = {"file": path, "schema": place / "s.toml", "model": model, "out": out}
                 for name, parts in COMMANDS.items():
@@ -103,4 +122,4 @@ def main(counts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
