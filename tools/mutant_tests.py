@@ -1,7 +1,9 @@
 """Which tests call which functions, and whether some of them fail on a changed copy; used by
 mutants.py.
 
-Every test run is a fork of a process that has imported the heavy libraries and not the package.
+A mutant's tests run in a fork of a process that has collected all tests, in which functions get the
+changed code; what runs while a module is imported is changed in the file, in a fork of a process
+that has imported the heavy libraries and not the package.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """Mutants of the theorem formulas: one operator, comparison, constant or extremum is changed, and
 the laws run.
 
-    python tools/mutants.py                 # everything: at most half an hour on two idle cores
+    python tools/mutants.py                 # everything, in two or three hours on two cores
     python tools/mutants.py --sample 60     # a random sample
     python tools/mutants.py curve           # files whose name contains a word
     python tools/mutants.py curve --tests tests/curves/test_curve.py
+    python tools/mutants.py --part engine --sample 60
 
-Sources and tests are copied to a temporary folder; the checkout is only read. Results are kept in
-.mutants/ (a line of JSON each), so that an interrupted run goes on: killed mutants stay killed as
-long as their file is the same, survivors are tried again. Tests that call its function run on a
-mutant, quickest first, until one fails. Survivors that change nothing, or nothing that a law could
-see, are judged in tools/mutants.toml with the reason. Exit code 1 below 95 %.
+Sources and tests are copied to a temporary folder; the checkout is only read. Which test calls which
+function is listed once for a state of the sources, in half an hour. Results are kept in .mutants/ (a
+line of JSON each), so that an interrupted run continues: killed mutants stay killed as long as their
+file is the same, survivors are tried again. Tests that call its function run on a mutant, quickest
+first, until one fails. Survivors that change nothing, or nothing that a law could see, are judged in
+tools/mutants.toml with the reason. Exit code 1 below 95 %.
 """
 
 from __future__ import annotations
@@ -49,17 +51,36 @@ def load_by_path(path: Path) -> Any:
 
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("curves/*.py", "analysis/*.py", "theorems/*.py")
-TESTS = (
-    "tests/laws",
-    "tests/curves",
-    "tests/accounting",
-    "tests/bayes/test_clipped_sgld.py",
-    "tests/bayes/test_gaussian.py",
-    "tests/planning/test_strategies.py",
-    "tests/release/test_tuning.py",
-    "tests/run/test_questions.py",
-)
+PARTS = {
+    "formulas": (
+        ("curves/*.py", "analysis/*.py", "theorems/*.py"),
+        (
+            "tests/laws",
+            "tests/curves",
+            "tests/accounting",
+            "tests/bayes/test_clipped_sgld.py",
+            "tests/bayes/test_gaussian.py",
+            "tests/planning/test_strategies.py",
+            "tests/release/test_tuning.py",
+            "tests/run/test_questions.py",
+        ),
+    ),
+    "engine": (
+        ("engine/*.py",),
+        (
+            "tests/engine",
+            "tests/audit/test_correlated_noise.py",
+            "tests/audit/test_low_bits.py",
+            "tests/release/test_before_charge.py",
+            "tests/release/test_calibrated.py",
+            "tests/release/test_correlated_training.py",
+            "tests/release/test_kept_rows.py",
+            "tests/release/test_private_loop.py",
+            "tests/release/test_stated_noise.py",
+        ),
+    ),
+}
+"""Sources, and the tests that run on their mutants."""
 GOAL = 0.95
 _mutation = load_by_path(ROOT / "src" / "lastiterate" / "testing" / "mutants.py")
 """The changes of nodes, without the package: forks import a changed one."""
@@ -146,7 +167,10 @@ def load(path: Path) -> dict[str, str]:
 def report(mutants: list[Mutant], verdicts: dict[str, str], rows: list[dict[str, str]]) -> float:
     """Print survivors and the share of killed ones, file by file; the share over all."""
     equal = {m.key for m in mutants if judged(m, rows)}
-    tried = [m for m in mutants if m.key in verdicts and m.key not in equal]
+    tried = sorted(
+        (m for m in mutants if m.key in verdicts and m.key not in equal),
+        key=lambda m: (m.file, m.line),
+    )
     for mutant in tried:
         if verdicts[mutant.key] == "survived":
             print(
@@ -169,6 +193,7 @@ def main() -> int:
     """Run the mutants that were asked for; 0 when enough of them are killed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("words", nargs="*", help="only files whose name contains one of these")
+    parser.add_argument("--part", choices=PARTS, default="formulas")
     parser.add_argument("--sample", type=int, help="only this many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -178,18 +203,17 @@ def main() -> int:
         help="of the tests that run on one mutant, as long as they took when listed",
     )
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument(
-        "--tests", nargs="+", default=TESTS, help="only these files or folders of tests"
-    )
+    parser.add_argument("--tests", nargs="+", help="only these files or folders of tests")
     parser.add_argument(
         "--survivors", action="store_true", help="only those that earlier runs did not kill"
     )
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     asked = parser.parse_args()
+    sources, tests_of_part = PARTS[asked.part]
     package = ROOT / "src" / "lastiterate"
     files = [
         path
-        for pattern in SOURCES
+        for pattern in sources
         for path in sorted(package.glob(pattern))
         if path.name != "__init__.py"
     ]
@@ -197,12 +221,13 @@ def main() -> int:
         path for path in files if not asked.words or any(word in path.name for word in asked.words)
     ]
     if not files:
-        parser.error(f"no file of formulas has {' or '.join(asked.words)} in its name")
+        parser.error(f"no file of {asked.part} has {' or '.join(asked.words)} in its name")
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     # drawn or not, in a random order: a run that was interrupted is a sample too
     few = len(mutants) if asked.sample is None else min(asked.sample, len(mutants))
     mutants = random.Random(asked.seed).sample(mutants, few)
     if asked.list:
+        mutants.sort(key=lambda m: (m.file, m.line))
         print(
             "\n".join(f"{m.file}:{m.line}: {m.before}  ->  {m.after}" for m in mutants),
             f"\n{len(mutants)}",
@@ -234,7 +259,9 @@ def main() -> int:
                 )
             shutil.copy(ROOT / "pyproject.toml", copied)
         tests = (
-            mutant_tests.calls(Path(folder) / "0", tuple(asked.tests), kept / "calls.json")
+            mutant_tests.calls(
+                Path(folder) / "0", tuple(asked.tests or tests_of_part), kept / "calls.json"
+            )
             if left
             else {}
         )
