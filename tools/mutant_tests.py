@@ -138,52 +138,54 @@ class Listener:
             }
 
 
+def digest_calls(folder: Path, name: str, tests: Calls) -> str:
+    """Digest of a file of tests, of what tests read, and of every file whose functions they call."""
+    called = {line.rsplit(" ", 1)[0] for entry in tests.values() for line in entry["functions"]}
+    read = [*folder.glob("tests/oracles/*.py"), *folder.glob("tests/golden/*.toml")]
+    names = {name, *called, *(str(path.relative_to(folder)) for path in read)}
+    digest = hashlib.sha256()
+    for each in sorted(names):
+        path = folder / each
+        digest.update(each.encode() + (path.read_bytes() if path.exists() else b""))
+    return digest.hexdigest()
+
+
 def calls(folder: Path, tests: tuple[str, ...], memory: Path) -> Calls:
-    """The tests with their seconds and calls; files of tests are listed again when they or the
-    package have changed."""
+    """The tests with their seconds and calls; a file of tests is listed again when it has changed, or
+    a file whose functions it calls."""
     preload()
-    files = sorted(
-        path
+    names = sorted(
+        str(path.relative_to(folder))
         for name in tests
         for path in (
             [folder / name] if (folder / name).is_file() else (folder / name).glob("test_*.py")
         )
     )
-    common = [
-        *folder.glob("src/**/*.py"),
-        *folder.glob("tests/oracles/*.py"),
-        *folder.glob("tests/golden/*.toml"),
-    ]
-    shared = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(common)))
-    digests = {
-        str(path.relative_to(folder)): shared.hexdigest()
-        + hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
     known: dict[str, Any] = json.loads(memory.read_text()) if memory.exists() else {}
     stale = [
-        name for name, digest in digests.items() if known.get(name, {}).get("digest") != digest
+        name
+        for name in names
+        if name not in known
+        or known[name]["digest"] != digest_calls(folder, name, known[name]["tests"])
     ]
     if stale:
         print(f"listing what the tests of {len(stale)} files call ...", flush=True)
-        if forked(lambda: listen(folder, stale, digests, known, memory), 3600) != 0:
+        if forked(lambda: listen(folder, stale, known, memory), 3600) != 0:
             failed = memory.with_suffix(".failed")
             why = failed.read_text() if failed.exists() else "the tests took an hour"
             raise SystemExit(f"a test fails without any mutant, mend that first: {why}")
         known = json.loads(memory.read_text())
-    return {name: entry for file in digests for name, entry in known[file]["tests"].items()}
+    return {name: entry for file in names for name, entry in known[file]["tests"].items()}
 
 
-def listen(
-    folder: Path, stale: list[str], digests: dict[str, str], known: dict[str, Any], memory: Path
-) -> int:
+def listen(folder: Path, stale: list[str], known: dict[str, Any], memory: Path) -> int:
     """Run tests with a ``Listener`` and remember what it heard (in a fork)."""
     found: Calls = {}
     listener = Listener(f"{folder}/", found)
     code = pytest_on(folder, stale, [listener])
     for file in stale:
         own = {name: entry for name, entry in found.items() if name.split("::")[0] == file}
-        known[file] = {"digest": digests[file], "tests": own}
+        known[file] = {"digest": digest_calls(folder, file, own), "tests": own}
     if code == 0:
         memory.write_text(json.dumps(known))
     else:
