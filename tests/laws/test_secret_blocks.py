@@ -33,8 +33,14 @@ def run_of(n=8, steps=7, eta=0.5, std=0.7, batching=None, strong=0.2, **more):
 
 @pytest.mark.parametrize("most", [0, 1, 2, 7, 10])
 def test_the_first_integer_from_which_something_holds(most):
+    """It is asked for integers below the last one, and none below 0."""
     for first in range(most + 1):
-        assert secret_blocks._first(lambda k, first=first: k >= first, most) == first
+
+        def holds(k, first=first):
+            assert 0 <= k < most
+            return k >= first
+
+        assert secret_blocks._first(holds, most) == first
 
 
 @pytest.mark.parametrize(("trials", "chance"), [(1, 0.3), (7, 0.01), (7, 0.5), (500, 0.1)])
@@ -57,6 +63,10 @@ def test_counts_are_the_closest_whose_tails_are_rare_enough(others, chance, fail
     assert fewest == others or binom.cdf(fewest, others, chance) > each * (1 - 1e-5)
     assert secret_blocks.usual_counts(others, chance, 0.0, draws) == (0, others)
     assert secret_blocks.usual_counts(0, chance, failure, draws) == (0, 0)
+    assert secret_blocks.usual_counts(1, 0.1, 0.3, 1) == (0, 0), "one record is rarely there"
+    assert secret_blocks.usual_loads(others, 8, failure) == secret_blocks.usual_counts(
+        others, 1 / 8, failure, 8
+    )
     assert secret_blocks.usual_loads(others, 8, failure, draws) == secret_blocks.usual_counts(
         others, 1 / 8, failure, 8 * draws
     )
@@ -101,13 +111,10 @@ def test_curves_for_usual_loads(adjacency, constant):
     asked_for = {getattr(one, "failure", 0.0) for one in fallback.curves}
     assert asked_for <= set(secret_blocks.FAILURES if constant else secret_blocks.FEW)
     assert 0.0 in asked_for and len(asked_for) > 1
-
-
-def test_failures_are_rare_and_the_first_is_none():
     for failures in (secret_blocks.FAILURES, secret_blocks.FEW):
         assert failures[0] == 0.0 and list(failures) == sorted(set(failures))
-        assert failures[-1] <= 1e-3
     assert set(secret_blocks.FEW) <= set(secret_blocks.FAILURES)
+    assert secret_blocks.FAILURES[-4:] == (1e-6, 1e-5, 1e-4, 1e-3)
 
 
 def test_passes_that_were_begun_count(monkeypatch):
@@ -118,7 +125,8 @@ def test_passes_that_were_begun_count(monkeypatch):
     )
     for steps in (4, 5, 8, 9):
         secret_blocks.mean_over_fresh_blocks(run_of(8, steps, batching=li.RandomAllocation(2)))
-    assert asked == [1, 2, 2, 3]
+    secret_blocks.mean_over_bins(run_of(8, 9, batching=li.BallsInBins(2)))
+    assert asked == [1, 2, 2, 3, 1], "bins are drawn once"
 
 
 # Noise.

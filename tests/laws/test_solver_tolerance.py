@@ -68,8 +68,11 @@ def draw_problem(rng, run, term):
         theta = flat.reshape(outputs, columns)
         scores = rows @ theta.T
         if classes == 2:
-            losses = np.logaddexp(0, scores[:, 0]) - labels * scores[:, 0]
-            residuals = expit(scores) - labels[:, None]
+            signs, cap = 1 - 2 * labels, run.loss.cap or 1 - 1e-9
+            wrong = signs * scores[:, 0]  # beyond the cap the loss is a straight line
+            bend = math.log(cap / (1 - cap))
+            losses = np.logaddexp(0, np.minimum(wrong, bend)) + cap * np.maximum(wrong - bend, 0)
+            residuals = (signs * np.minimum(expit(wrong), cap))[:, None]
         else:
             top = scores.max(axis=1, keepdims=True)
             p = np.exp(scores - top)
@@ -108,6 +111,7 @@ def accelerate(run, objective, steps, error=None):
         {},
         {"z": 10.0},
         {"z": 1e-3},
+        {"cap": 0.3, "z": 0.5},
         {"classes": 3, "row": 1.5, "z": 3.0},
         {"classes": 4, "ridge": 0.5, "z": 0.05, "relative": 0.94},
     ],

@@ -170,6 +170,17 @@ def test_failures_of_all_parts_are_no_more_than_the_whole(monkeypatch, batching,
     assert shares == fixed
 
 
+@pytest.mark.parametrize("batching", [li.Poisson(0.25), li.FixedSize(3)])
+@pytest.mark.parametrize("removed", [1, 3])
+def test_records_that_may_be_drawn_in_every_step_count_in_every_step(batching, removed):
+    """Where that is likelier than the failure: every record by as much as one."""
+    run, after = run_of(4, 0.1, batching=batching), run_of(2, 0.3, 0.2, 0.6)
+    apart = removed * sum(0.1 * PULL / 3 * (1 - 0.1 * RIDGE) ** k for k in range(4))
+    found = forgotten_curve(run, (Continued(after, removed),)).curves[0]
+    assert found.failure == 1e-30
+    assert found.curve.mu == pytest.approx(hidden(apart, 0.0, after), rel=1e-6)
+
+
 # Passes.
 
 
@@ -231,6 +242,11 @@ def test_records_leave_one_request_after_the_other():
     assert curve.mu == pytest.approx(wanted, rel=1e-7)
     swapped = forgotten_curve(training, (Continued(first, 1), Continued(last, 2)))
     assert swapped.mu > curve.mu * 1.01
+
+
+def test_noise_before_a_request_moves_nothing():
+    found = unlearning._initial_moves(run_of(kick=0.3))
+    assert (found.c, found.s, found.v, found.before) == (1.0, 0.0, pytest.approx(0.09), 0.0)
 
 
 def test_domains_must_be_the_same():
