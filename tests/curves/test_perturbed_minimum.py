@@ -174,6 +174,9 @@ def test_a_failure_counts_for_either_neighbour(parts):
 
 
 def test_certain_failure_is_no_guarantee():
+    rare = PerturbedObjective(0.1, 1, 0.0, failure=1e-9)
+    assert rare._failure_delta(2.0) == pytest.approx(1e-9 * (1 + math.exp(2)), rel=1e-9, abs=0)
+    assert rare._failure_delta(700.0) == rare._failure_delta(1e6) == 1.0, "a probability"
     assert PerturbedObjective(0.1, 1, 0.0, failure=1.0).delta(5.0) == 1.0
     assert PerturbedObjective(0.1, 1, 0.0, failure=0.5).delta(0.0) == 1.0
     assert PerturbedObjective(0.1, 1, 0.0, failure=0.25).delta(0.0) == pytest.approx(
