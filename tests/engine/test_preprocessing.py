@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ from lastiterate.accounting.certificate_subject import curves_of_preprocessing
 from lastiterate.audit.runner import auditable
 from lastiterate.engine import Trainer, execute, key_from_seed, scores
 from lastiterate.engine.exact_linear import execute_exactly
-from lastiterate.engine.linear_gradients import places
+from lastiterate.engine.linear_gradients import arrange, places
 from lastiterate.engine.linear_model import rows_of_batches
 from lastiterate.engine.preprocessing import (
     PARTS,
@@ -47,6 +48,23 @@ def test_every_described_part_can_be_executed_and_nothing_else():
     assert set(PARTS) == set(DESCRIPTIONS["preprocessing"])
     with pytest.raises(li.InputError, match="cannot execute"):
         execution_of(object())
+
+
+@pytest.mark.parametrize("intercept", [0.1, 1 / 3, 0.7, 1e-3])
+@pytest.mark.parametrize("row_norm", [1e-4, 0.01, 1.0])
+def test_rows_with_their_intercept_have_the_norm_that_bounds_are_computed_with(row_norm, intercept):
+    """In exact fractions: single precision has numbers just above 0.1 and 0.7."""
+    loss = li.Logistic(row_norm=row_norm, intercept=intercept)
+    run = li.Run(n=N, steps=1, step_size=0.1, loss=loss)
+    arranged = arrange(run, 100 * X, Y % 2)[0].reshape(-1, D + 1)[:N]
+    read = np.concatenate(
+        [part for batch in rows_of_batches(run, 100 * X, (), None) for part in batch]
+    )
+    largest = Fraction(row_norm) ** 2 + Fraction(intercept) ** 2
+    for rows in (arranged, read):
+        assert len(rows) == N and np.all(rows[:, -1] >= np.float32(intercept) * (1 - 1e-7))
+        for row in rows.tolist():
+            assert sum(Fraction(value) ** 2 for value in row) <= largest
 
 
 def test_unit_rows_never_exceed_one():

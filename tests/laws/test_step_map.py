@@ -18,7 +18,7 @@ from lastiterate.analysis.step_map import (
     to_accounted_run,
 )
 from lastiterate.run.facts import Evidence, find_fact
-from lastiterate.run.losses import loss_from_facts
+from lastiterate.run.losses import data_curvature, loss_from_facts
 
 PLAIN = li.HuberRidge(row_norm=1.0, residual_clip=1.0, intercept=0.0, ridge=0.3)
 
@@ -198,3 +198,17 @@ def test_a_measured_smoothness_is_that_of_the_batches():
 def test_other_runs_are_accounted_as_they_are():
     run = run_of(PLAIN)
     assert to_accounted_run(run) is run
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-9, 0.3, 1.0, 7.0, 1e6, 1e9])
+@pytest.mark.parametrize("row_norm", [1e-9, 1e-4, 0.3, 1.1])
+def test_curvature_far_below_the_ridge_is_rounded_up(row_norm, ridge):
+    """Of losses that are quadratics: the curvature is the square of the norm, in exact fractions."""
+    loss = li.HuberRidge(row_norm=row_norm, residual_clip=1.0, intercept=0.0, ridge=ridge)
+    exact = Fraction(row_norm) ** 2
+    found = data_curvature(loss.facts().smooth.value, ridge)
+    rounding = Fraction(2) ** -51 * (Fraction(ridge) + exact)
+    assert exact * (1 - Fraction(2) ** -52) <= Fraction(found) <= exact + rounding
+    run = replace(run_of(loss), step_size=li.Constant(1e-10))
+    known = find_known_map(run, (1.0, 1e6))
+    assert Fraction(known.highest) >= exact * 10**6 * (1 - Fraction(2) ** -51)

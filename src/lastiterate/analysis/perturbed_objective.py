@@ -16,6 +16,7 @@ section 3.1).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lastiterate.run.losses import KnownConstants, Logistic, Softmax
 from lastiterate.run.methods import KEPT, contraction, last_noise, linear_term, minimiser_of
@@ -39,7 +40,8 @@ def curvature(run: Run) -> tuple[int, float]:
     square = run.loss.row_norm**2 + run.loss.intercept**2
     match run.loss:
         case Logistic():
-            return 1, (run.loss.facts().fact("smooth") - run.loss.ridge) * (1 + 1e-12)
+            # without the ridge, from which the difference of both would cancel
+            return 1, replace(run.loss, ridge=0.0).facts().fact("smooth") * (1 + 1e-12)
         case Softmax(classes=classes):
             return classes - 1, square * (1 - 1 / classes) * (1 + 1e-12)
         case _:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.run.facts import Evidence, Fact, LossFacts, find_fact, mint
-from lastiterate.run.losses import loss_from_facts
+from lastiterate.run.losses import data_curvature, loss_from_facts
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
@@ -279,7 +279,7 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
     return StepMap(
         ridge,
         lowest * (fewest if lowest > 0 else most),
-        (smooth.value - ridge) * most,
+        data_curvature(smooth.value, ridge) * most,
         clipped,
         used,
     )

@@ -18,6 +18,7 @@ from lastiterate.engine.preprocessing import (
     allocate_aligned,
     clamp_to_float32,
     clip_rows,
+    intercept_entry,
     linear_loss,
     norms_of,
     prepare_rows,
@@ -278,7 +279,7 @@ def prepare_into(
         rows[target, :-1] = clip_rows(
             prepare_rows(features[part], run.preprocessing, released), loss.row_norm
         )
-        rows[target, -1] = loss.intercept
+        rows[target, -1] = intercept_entry(loss.intercept)
 
     for _ in map_in_threads(
         one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE))

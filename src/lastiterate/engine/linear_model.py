@@ -29,6 +29,7 @@ from lastiterate.engine.preprocessing import (
     allocate_aligned,
     clip_rows,
     execution_of,
+    intercept_entry,
     linear_loss,
     prepare_rows,
     release_eigenvalue,
@@ -277,13 +278,15 @@ def rows_of_batches(
         ]
     )
 
+    last = intercept_entry(loss.intercept)
+
     def iterate_slices(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
             here = batch[first : first + SLICE]
             clipped = clip_rows(
                 prepare_rows(rows[here], run.preprocessing, released), loss.row_norm
             )
-            full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
+            full = np.column_stack((clipped, np.full(len(clipped), last)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
     return (iterate_slices(batch) for batch in batches)

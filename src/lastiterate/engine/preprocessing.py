@@ -82,6 +82,13 @@ def clip_rows(features: object, row_norm: float) -> np.ndarray:
     )
 
 
+def intercept_entry(intercept: float) -> np.float32:
+    """The last entry of every row: the largest number of single precision that is not above
+    ``intercept``, which bounds are computed with."""
+    nearest = np.float32(intercept)
+    return nearest if float(nearest) <= intercept else np.nextafter(nearest, np.float32(0))
+
+
 def norms_of(rows: np.ndarray) -> np.ndarray:
     """Euclidean norms of rows (m, d) of single precision, (m,) float64."""
     exact = rows.astype(np.float64)

@@ -376,6 +376,14 @@ def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossF
     )
 
 
+def data_curvature(smooth: float, ridge: float) -> float:
+    """Return the curvature of the data's part of a loss that is ``smooth`` with its ridge.
+
+    It is rounded up: the sum of both was rounded, by more than a curvature far below the ridge.
+    """
+    return smooth - ridge + (2.0**-52 * smooth if ridge > 0 else 0.0)
+
+
 def _check_cap(cap: float | None) -> None:
     if cap is not None and not 1e-6 <= cap < 1:
         raise InputError(

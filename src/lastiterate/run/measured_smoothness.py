@@ -9,7 +9,7 @@ from dataclasses import replace
 from lastiterate.errors import InputError
 from lastiterate.run.base import DescribedRun, RunBase
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import KnownConstants
+from lastiterate.run.losses import KnownConstants, data_curvature
 from lastiterate.run.noise import Langevin
 from lastiterate.run.preprocessing import PrivateCovariance, TopEigenvalue
 from lastiterate.run.step_sizes import (
@@ -97,7 +97,7 @@ def apply_top_eigenvalue(run: DescribedRun, eigenvalue: float, parameters: int) 
         return run
     part = run.preprocessing[-1]
     facts, square = run.loss.facts(), max_squared_row_norm(run)
-    curvature = (facts.fact("smooth") - run.loss.ridge) / square
+    curvature = data_curvature(facts.fact("smooth"), run.loss.ridge) / square
     batch = eigenvalue
     if not is_measured_by_block(run):
         mean = eigenvalue * run.divisor / run.n
@@ -188,7 +188,7 @@ def longest_stable(run: RunBase, largest: float) -> float:
     assert isinstance(run.optimizer, HeavyBall) and not isinstance(run.loss, KnownConstants)
     loss = run.loss
     square = loss.row_norm**2 + loss.intercept**2
-    by_scores = (loss.facts().fact("smooth") - loss.ridge) / square
+    by_scores = data_curvature(loss.facts().fact("smooth"), loss.ridge) / square
     return 2 * (1 + run.optimizer.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
 
 

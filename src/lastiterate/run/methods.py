@@ -12,7 +12,7 @@ from lastiterate.run import serialization
 from lastiterate.run.base import RunBase
 from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax, data_curvature
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.serialization import Checked, normalise_fields, require
 from lastiterate.run.step_sizes import Constant, FixedStart, RelativeToSmooth
@@ -546,7 +546,7 @@ class VarianceReduced(ReleaseMethod):
 
 def data_smoothness(run: RunBase) -> float:
     """beta: how far a record's data gradient moves, at most, per unit of the parameters' way."""
-    return run.loss.facts().fact("smooth") - run.loss.ridge
+    return data_curvature(run.loss.facts().fact("smooth"), run.loss.ridge)
 
 
 # All methods.
