@@ -124,11 +124,15 @@ def test_rates_are_those_of_the_standard_deviation(parts):
 )
 def test_rates_reach_down_to_the_largest_loss(largest, chance, more):
     """.005 / sqrt(chance) times that of the smallest rate: 16 for each power of ten."""
-    far = chernoff(((rare_loss(largest, chance), 1),))
+    far = chernoff(((rare_loss(largest, chance), 1), (rare_loss(1, 1e-18), 1)))
     above = 0.005 / math.sqrt(chance * (1 - chance))
     assert far.rates.size - 64 == more == max(0, math.ceil(16 * math.log10(above)))
     first = far.rates[0] * largest * 0.5
     assert first == pytest.approx(1 if more else above, rel=1e-9)
+
+
+def test_small_losses_need_no_further_rates():
+    assert chernoff(((ratio(1, 5, -2, 1e-4), 3),)).rates.size == 64
 
 
 def test_nodes_without_mass_have_no_part_in_the_rates():
@@ -201,7 +205,7 @@ def test_tilted_masses_of_both_orders(parts, order):
         np.testing.assert_allclose(np.diff(losses), parts[0][0].h, rtol=1e-12)
         np.testing.assert_allclose(masses, exact[low - first :][: masses.size], atol=1e-12)
         assert log_scale == pytest.approx(sum(logs), rel=1e-11, abs=1e-12)
-        assert off == pytest.approx(allowed, rel=1e-9) and 0 < lost < 1e-11
+        assert off == pytest.approx(allowed, rel=1e-9, abs=0) and 0 < lost < 1e-11
 
 
 @pytest.mark.parametrize("rare", [False, True])
@@ -254,11 +258,11 @@ def test_what_a_tilted_sum_lacks_counts_as_the_largest_weight(monkeypatch):
 def test_no_weight_exceeds_the_bound_by_moments(monkeypatch):
     """Whatever rounding makes of masses and weights."""
     law = tilt_product(PARTS[0])
-    far = 200.0, 0.0, np.array([0.1, 5.0]), np.array([0.25, 0.5]), 0.0
+    far = 200.0, 0.25, np.array([0.1, 5.0]), np.array([0.25, 0.5]), 0.0
     monkeypatch.setattr(ratio_law, "_tilt", lambda *_: far)
     rates, logs = law.moments.rates, law.moments.removed
     most = math.exp((logs - rates * 3.0).min())
-    assert law._sum_finite(0, 3.0, 0.0) == pytest.approx(0.5 * most, rel=1e-8)
+    assert law._sum_finite(0, 3.0, 0.0) == pytest.approx(0.5 * most * math.exp(0.25), rel=1e-8)
 
 
 @pytest.mark.parametrize("least", [0, 3, 4, 19])
@@ -331,10 +335,11 @@ def test_trimmed_losses_are_lost(count):
     """As much of either end as has 1e-18 in all copies; the rest is as it was."""
     p = np.array([0.5, 0.25, 0.25, 8e-19, 1.5e-19, 0.5e-19])
     q = np.array([0.25e-18, 0.5e-18, 0.5e-18, 0.25, 0.25, 0.5])
-    law = Ratio(0.5, -2, q, p, 0.01, 0.02)
+    law = Ratio(0.5, -2, q, p, 1e-18, 2e-18)
     trimmed = ratio_law._trim(law, count)
     p_cut, q_cut = (3, 2) if count == 1 else (4, 1)
     np.testing.assert_array_equal(trimmed.p, [*p[:p_cut], *[0.0] * (6 - p_cut)])
     np.testing.assert_array_equal(trimmed.q, [*[0.0] * q_cut, *q[q_cut:]])
-    assert trimmed.infinite == 0.02 + p[p_cut:].sum() and trimmed.zero == 0.01 + q[:q_cut].sum()
+    assert trimmed.infinite == pytest.approx(2e-18 + p[p_cut:].sum(), rel=1e-12, abs=0)
+    assert trimmed.zero == pytest.approx(1e-18 + q[:q_cut].sum(), rel=1e-12, abs=0)
     assert (trimmed.h, trimmed.low) == (0.5, -2)
