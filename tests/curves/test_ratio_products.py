@@ -107,11 +107,12 @@ ROUNDING = [([1], 8), ([3], 16), ([2, 5], 64)]
 
 
 @pytest.mark.parametrize("rare", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e-15])
 @pytest.mark.parametrize(("counts", "size"), ROUNDING)
-def test_bound_on_rounding_is_its_formula(counts, size, rare):
+def test_bound_on_rounding_is_its_formula(counts, size, scale, rare):
     """r = 8 u log2(size) for every coefficient, r + 4 u relative for every factor of a power."""
     drawn = np.random.default_rng(size).dirichlet(np.ones(size), len(counts))
-    transforms = [np.fft.rfft(masses) for masses in drawn]
+    transforms = [scale * np.fft.rfft(masses) for masses in drawn]
     total = np.prod([t**c for t, c in zip(transforms, counts, strict=True)], axis=0)
     one = 8 * UNIT * math.log2(size)
     expected = 0.0

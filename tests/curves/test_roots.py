@@ -317,6 +317,7 @@ BRACKETS = {
     "three tries": ((decay, 0.0, 4.0, {"tries": 3}), [2.852240609, 2.118858019, 1.399691599]),
     "half a tolerance from either end": ((decay, -5.0, 1.5, {"absolute": 0.4}), [1.3, 1.1]),
     "a line": ((lambda x: 1 - x, 0.0, 3.0, {}), [1.0, 0.9995]),
+    "a root next to the low end": ((lambda x: 1e-6 - x, 0.0, 8.0, {}), [0.0005]),
     "a line, coarsely": ((lambda x: 1 - x, 0.0, 3.0, {"absolute": 0.5}), [1.0, 0.75]),
     "a cliff on the right": (
         (lambda x: 14.0 if x < 6.8 else 6.9 - x, 0.0, 8.0, {}),
