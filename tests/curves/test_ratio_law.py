@@ -377,7 +377,7 @@ def test_shares_of_means_are_proportional_to_copies(far, monkeypatch):
         assert seen <= {round(50 * max(1.0, math.sqrt(digits / 6)))} and (count == 1 or seen)
 
 
-@pytest.mark.parametrize(("a", "count"), [(1.0, 1), (1.0, 2), (0.5, 5), (1.0, 12), (0.2, 63)])
+@pytest.mark.parametrize(("a", "count"), [(1.0, 1), (1.0, 2), (0.5, 5), (1.0, 12), (0.2, 23)])
 def test_means_of_copies_have_the_variance_of_independent_copies(a, count):
     """(e^(a^2) - 1) / count under Q; rounding adds at most a few thousandths."""
     law = ratio_law.mean_of(a, count, a / 32, 32)
