@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from lastiterate.curves.curve import search_epsilon
 from lastiterate.curves.gaussian import Gdp, GdpMixture, bound_epsilon
 from lastiterate.curves.roots import (
     _narrow_bracket,
@@ -446,3 +447,10 @@ def test_values_that_differ_by_less_than_a_logarithm_shows():
         found = first_within(jump(0.6, before, after), level, 0.0, 1.0)
         assert 0.6 <= found <= 0.6 * (1 + 1e-12)
         assert first_within(jump(0.6, before, after), level, 0.0, 0.5) == math.inf
+
+
+def test_what_is_no_number_is_within_no_level():
+    assert first_within(lambda x: math.nan, 1e-6, 0.0, 1.0) == math.inf
+    assert search_epsilon(lambda epsilon: math.nan, 1e-6) == math.inf
+    found = first_within(lambda x: math.nan if x < 0.5 else 0.0, 1e-6, 0.0, 1.0)
+    assert 0.5 <= found <= 0.5 * (1 + 1e-11)

@@ -129,7 +129,10 @@ DEEPEST = 64
 
 def curve_from_dict(data: object) -> Curve:
     """The curve that ``to_dict`` described; ``InputError`` for anything else."""
-    curve = serialization.decode(data, "curve", KINDS, DEEPEST)
+    try:
+        curve = serialization.decode(data, "curve", KINDS, DEEPEST)
+    except TypeError as error:  # a curve compares its numbers when it is made
+        raise InputError("curve", "must have fields of their types", str(error)) from None
     if not isinstance(curve, Curve):
         raise InputError(
             "curve", "must be a JSON object with the type of a curve", type(curve).__name__

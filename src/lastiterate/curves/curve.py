@@ -311,7 +311,7 @@ def confirm_epsilon(curve: Curve, delta: float) -> float:
 def search_epsilon(deltas: Callable[[float], float], delta: float) -> float:
     """The same for a function of epsilon."""
     low, high = 0.0, 0.25
-    while deltas(high) > delta:
+    while not deltas(high) <= delta:  # NaN is no delta
         low, high = high, 2 * high
         if high > FARTHEST:
             return math.inf

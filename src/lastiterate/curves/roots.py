@@ -61,7 +61,7 @@ def first_within(
     if above < 0:
         return low
     below = excess(high)
-    if below > 0:
+    if not below <= 0:  # NaN certifies nothing either
         return math.inf
     ends = (low, above), (high, below)
     return _narrow_bracket(excess, *ends, relative=tolerance, absolute=1e-300)[1][0]
