@@ -59,8 +59,17 @@ def test_delta_has_a_value_where_doubles_overflow():
 
 @pytest.mark.parametrize(
     "epsilon, mu",
-    [(0.1, 1.0), (1.0, 1.0), (3.0, 0.1), (3.7, 0.1), (4.2, 0.1), (7.5, 0.1), (90.0, 1.0)]
-    + [(9000.0, 3.0), (2900.0, 70.0)],
+    [
+        (0.1, 1.0),
+        (1.0, 1.0),
+        (3.0, 0.1),
+        (3.7, 0.1),
+        (4.2, 0.1),
+        (7.5, 0.1),
+        (90.0, 1.0),
+        (9000.0, 3.0),
+        (2900.0, 70.0),
+    ],
 )
 def test_log_delta_has_the_same_precision_where_delta_has_none(epsilon, mu):
     """Between 30 and 3000 standard deviations of the loss."""
@@ -103,6 +112,14 @@ def test_a_draw_replaced_by_one_of_twice_the_size(q, mu):
             assert delta <= min(exact * TIGHT + mp.mpf(q) * mp.mpf("1e-14"), q), loss
             if exact > 1e-290 and exact < 0.1 * q:
                 assert delta <= exact * (1 + mp.mpf("1e-6"))
+
+
+def test_losses_beyond_300_of_records_that_are_hardly_ever_drawn():
+    """Both terms under the root count, and neither square overflows."""
+    loss, q, mu = 300.5, 1e-176, 10.5
+    with mp.workdps(400):
+        exact, found = exact_draw(loss, q, mu), float(delta_of_draw(np.array([loss]), q, mu)[0])
+        assert 1e-300 < exact <= found <= exact * TIGHT
 
 
 def test_a_certain_draw_is_a_gaussian_mechanism():
@@ -228,7 +245,7 @@ def test_deltas_of_a_mixture_are_at_most_one():
 @pytest.mark.parametrize("delta", [0.6, 0.2, 0.010001, 1e-5, 1e-30])
 def test_the_epsilon_of_a_mixture_is_where_its_delta_is(weights, mus, delta):
     curve = GdpMixture(weights, mus)
-    epsilon, lost = curve.epsilon(delta), sum(w for w, mu in zip(weights, mus) if mu == math.inf)
+    epsilon, lost = curve.epsilon(delta), sum(np.array(weights)[np.isinf(mus)])
     assert math.isinf(epsilon) == (lost >= delta)
     if math.isfinite(epsilon):
         assert curve.delta(epsilon) <= delta
