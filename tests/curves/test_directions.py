@@ -139,11 +139,10 @@ def test_a_group_of_bits_in_its_worse_direction(curve, size):
         powers = sum(np.exp(power * parts) for power in range(size))
         bounds = np.array([curve.delta(float(part)) for part in parts]) * powers
         found = grouped.delta(epsilon)
-        assert (
-            min(1.0, bounds.min()) * (1 - 1e-6) <= found <= min(1.0, bounds[-1]) * CLOSE + 1e-300
-        )
+        assert min(1.0, bounds.min()) * (1 - 1e-6) <= found <= min(1.0, bounds[-1]) * CLOSE + 1e-300
         assert grouped.profile(np.array([epsilon])).tolist() == [[found, found]]
     assert Grouped(curve, size).group(2) == Grouped(curve, 2 * size)
+    assert curve.replace_one_curve() == Grouped(curve, 2)
 
 
 def best_split(curve, epsilon):

@@ -209,6 +209,37 @@ def test_the_epsilon_of_an_exchange_is_where_its_delta_is(curve, delta):
     assert math.isinf(found) or exchanged.delta(found) <= delta
 
 
+def test_an_epsilon_is_finite_wherever_half_of_its_delta_has_one():
+    """A third of it need not: two failures of 1e-3 fit into 2.3e-3."""
+    exchanged = Exchanged(WithFailure(Gdp(0.01), 1e-3))
+    found = exchanged.epsilon(2.3e-3)
+    assert found == pytest.approx(first_epsilon(exchanged, 2.3e-3), rel=1e-6) and found < 0.2
+
+
+@dataclass(frozen=True)
+class Slow(Curve):
+    """delta = e^(-epsilon / 4): an exchange needs six times the epsilon of one record."""
+
+    def delta(self, epsilon):
+        return math.exp(-epsilon / 4)
+
+    def epsilon(self, delta):
+        return -4 * math.log(delta)
+
+    def rdp(self, alpha):
+        return math.inf
+
+    def group(self, size):
+        return Grouped(self, size)
+
+
+@pytest.mark.parametrize("delta", [0.5, 1e-2])
+def test_the_epsilon_of_an_exchange_may_be_many_times_that_of_one_record(delta):
+    found = Exchanged(Slow()).epsilon(delta)
+    assert found == pytest.approx(first_epsilon(Exchanged(Slow()), delta), rel=1e-6)
+    assert 4 * Slow().epsilon(delta / 2) + 1 < found < 6.5 * Slow().epsilon(delta / 2)
+
+
 def test_what_follows_from_an_exchange():
     curve = Exchanged(Gdp(0.6))
     assert curve.rdp(3.0) == Gdp(0.6).group(2).rdp(3.0)

@@ -67,6 +67,9 @@ def test_the_least_bound_of_a_group_holds_beyond_where_it_rises(curve, size, lea
     assert least[0] < at < least[1]
     for factor in (1.01, 1.5, 4.0, 100.0, 1e5):
         assert grouped.log_delta(factor * at * size) == pytest.approx(best, abs=1e-3)
+    together = grouped.log_profile(np.array([0.3, 1.5, 4.0]) * at * size)[:, 0]
+    apart = [grouped.log_delta(factor * at * size) for factor in (0.3, 1.5, 4.0)]
+    assert together.tolist() == pytest.approx(apart, rel=1e-12)
     for factor in (0.0, 0.02, 0.1, 0.3, 0.6, 0.9, 0.99):
         (bound,) = bounds_of(curve, size, np.array([factor * at]))
         assert grouped.log_delta(factor * at * size) == pytest.approx(bound, rel=1e-9, abs=1e-9)
