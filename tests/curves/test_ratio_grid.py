@@ -165,7 +165,7 @@ def drawn_law(size, seed, lost, errors=(1e-12, 2e-12), trimmed=1e-19):
     return RatioGrid(value, mass, lost, *errors, trimmed)
 
 
-@pytest.mark.parametrize("weight", [0.5, 0.25, 0.8])
+@pytest.mark.parametrize("weight", [0.5, 0.25, 0.8, 1.0])
 @pytest.mark.parametrize("sizes", [(20, 20), (15, 40), (37, 9), (52, 20)])
 @pytest.mark.parametrize("ends", [(-3.0, 2.0), (-0.5, 0.2)])
 def test_the_mean_of_two_moves_every_pair_to_its_neighbours(monkeypatch, weight, sizes, ends):
