@@ -2,6 +2,7 @@
 arithmetic."""
 
 import math
+from dataclasses import fields, replace
 
 import mpmath as mp
 import numpy as np
@@ -19,7 +20,7 @@ from lastiterate.curves.curve import (
     WithFailure,
 )
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
-from lastiterate.curves.gaussian import Gdp, GdpMixture
+from lastiterate.curves.gaussian import Gdp, GdpMixture, delta_of_draw
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.renyi import Rdp, SampledRenyi
 from lastiterate.curves.sampled_batches import FixedSizeSteps, Pld
@@ -190,3 +191,32 @@ def test_a_point_implies_smaller_epsilons_beyond_600():
     points = np.array([0.0, 590.0, 640.0, 650.0])
     implied = _by_later_points(points, np.array([1.0, 1.0, 1.0, 1e-6]))
     assert implied[2] > 0.9999 and implied[1] == 1.0
+
+
+def list_without_a_number(curve):
+    """Copies of a curve, each with NaN in the place of one number."""
+    for item in fields(curve):
+        value = getattr(curve, item.name)
+        if type(value) in (int, float):
+            yield item.name, math.nan
+        if isinstance(value, tuple) and all(type(each) in (int, float) for each in value):
+            for at in range(len(value)):
+                yield item.name, (*value[:at], math.nan, *value[at + 1 :])
+
+
+@pytest.mark.parametrize("curve", [*(curve for curve, _ in CURVES), Rdp(0.0, (2.0,), (0.5,))])
+def test_no_number_of_a_curve_may_be_missing(curve):
+    for name, value in list_without_a_number(curve):
+        with pytest.raises(InputError):
+            replace(curve, **{name: value})
+
+
+def test_draws_whose_numbers_overflow_have_every_delta():
+    assert delta_of_draw(np.array([301.0]), 1e-228, 15.0)[0] == 1e-228
+    assert delta_of_draw(np.array([700.0]), 1e-18, 5.0)[0] == 1e-18
+
+
+def test_a_failure_above_usual_deltas_makes_no_exchange_infinite():
+    """At epsilon 0.16 both halves have 0.08, and the failure counts for each."""
+    curve = Exchanged(WithFailure(Gdp(0.01), 1e-3))
+    assert curve.epsilon(2.3e-3) < 0.2 and curve.delta(0.16) < 2.3e-3

@@ -194,7 +194,7 @@ def check_counts(
     counts: tuple[int, ...], values: tuple[float, ...], name: str, *, least: int = 1
 ) -> None:
     """Refuse values that are not numbers >= 0, or have not one positive count each."""
-    if len(values) != len(counts) or len(counts) < least or min(counts, default=1) < 1:
+    if len(values) != len(counts) or len(counts) < least or not all(n >= 1 for n in counts):
         raise InputError("counts", f"need one positive entry for every {name}", counts)
     if not all(value >= 0 for value in values):
         raise InputError(f"{name}s", "must be numbers >= 0", values)
@@ -204,7 +204,7 @@ def check_mixture(weights: tuple[float, ...], values: tuple[float, ...]) -> None
     """Refuse weights that are no probabilities of as many values."""
     if len(weights) != len(values) or not values:
         raise InputError("weights", "need one entry for every mu", len(weights))
-    if min(weights) < 0 or abs(math.fsum(weights) - 1) > 1e-12:
+    if not all(weight >= 0 for weight in weights) or abs(math.fsum(weights) - 1) > 1e-12:
         raise InputError("weights", "must be non-negative and sum to 1", math.fsum(weights))
 
 
@@ -251,6 +251,10 @@ class Grouped(Curve):
 
     curve: Curve
     size: int
+
+    def __post_init__(self) -> None:
+        if not self.size >= 1:
+            raise InputError("size", "must be at least 1", self.size)
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
@@ -394,7 +398,7 @@ class Exchanged(Curve):
 def _width(curve: Curve) -> float:
     """The epsilon at which the first part of the table ends."""
     epsilons = (curve.epsilon(delta) for delta in TYPICAL)
-    return REACH * next((e for e in epsilons if math.isfinite(e)), 1.0) + 1e-9
+    return REACH * next((e for e in epsilons if 0 < e < math.inf), 1.0) + 1e-9
 
 
 def _end(curve: Curve) -> float:

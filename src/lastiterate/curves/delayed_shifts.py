@@ -276,7 +276,8 @@ def check_steps(
     before: float,
 ) -> None:
     """Refuse kinds of steps that are not described alike, and what is no size."""
-    if not len(counts) == len(factors) == len(shifts) == len(stds) or min(counts) < 1:
+    alike = len(counts) == len(factors) == len(shifts) == len(stds) > 0
+    if not alike or not all(n >= 1 for n in counts):
         raise InputError("counts", "need one positive entry for every kind of step", counts)
     if not all(x >= 0 for x in (*factors, *shifts, *stds, before)):
         raise InputError("factors", "and shifts, noise and distances must be numbers >= 0", factors)

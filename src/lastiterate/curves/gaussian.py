@@ -107,7 +107,8 @@ def delta_of_draw(loss: Array, rate: float, mu: float) -> Array:
         )
         low = gauss * (first - behind + 2e-14 * first) * (1 + 2e-15 * (1 + x * x + np.log(u)))
         high = (ndtr(-x) - gauss * behind) * (1 + 2e-14) + 4e-15
-    return rate * np.clip(cast(Array, np.where(p >= 0, low, high)), 0.0, 1.0)
+    found = cast(Array, np.where(p >= 0, low, high))
+    return rate * np.where(np.isnan(found), 1.0, np.clip(found, 0.0, 1.0))  # what overflowed
 
 
 def log_sum_exp(values: Array) -> float:

@@ -141,8 +141,10 @@ class Rdp(Curve):
 
     def __post_init__(self) -> None:
         nonnegative("slope", self.slope)
-        if len(self.orders) != len(self.values) or any(a <= 1 for a in self.orders):
+        if len(self.orders) != len(self.values) or not all(a > 1 for a in self.orders):
             raise InputError("orders", "must exceed 1, with one value each", self.orders)
+        if any(map(math.isnan, self.values)):
+            raise InputError("values", "must be numbers", self.values)
 
     @classmethod
     def linear(cls, slope: float) -> Rdp:
