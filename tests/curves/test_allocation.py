@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lastiterate.curves import allocation
 from lastiterate.curves.allocation import (
     AllocationPld,
     Composed,
@@ -18,6 +19,7 @@ from lastiterate.curves.allocation import (
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
+from lastiterate.curves.ratio_grid import RatioGrid
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.sampled_batches import Pld
 from lastiterate.errors import InputError
@@ -297,3 +299,192 @@ def test_round_trips_and_refusals():
             curve_of(20, 1.0, 3).epsilon(bad)
     with pytest.raises(InputError):
         curve_of(20, 1.0, 3).delta(-1.0)
+
+
+def grids_of(curve, far):
+    """(noise multiplier, blocks reached, nodes, passes) of every likelihood ratio that is used."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocation, "pass_ratio", lambda *asked, far: (*asked, far))
+        found = curve._laws(far=far)
+    assert all(law[0] == curve.blocks and law[4] == far for law, _ in found)
+    return [(*law[1:4], count) for law, count in found]
+
+
+def test_passes_and_the_grids_of_their_ratios():
+    """Every kind of pass is counted once, also where it is taken fewer times than there are blocks;
+    nodes and kinds are what the code said."""
+    few = AllocationPld(5, (0.7, 1.0, 1.5), (2, 9, 5), 0.9, 3)
+    kinds = [(0.7, 5, 2), (1.0, 5, 9), (1.5, 5, 5), (0.9, 3, 1)]
+    assert list(few.passes) == kinds and few.blocks == 5
+    more = AllocationPld(5, (0.7, 1.0, 1.5, 2.0), (2, 9, 5, 1), 0.9, 3)
+    for curve, far, nodes in (
+        (few, False, 1000),
+        (few, True, 400),
+        (few.coarser(), False, 300),
+        (few.coarser(), True, 300),
+        (more, False, 400),
+        (AllocationPld(5, (), (), 0.9, 3), False, 1000),
+    ):
+        expected = [(z, reached, nodes, n) for z, reached, n in curve.passes]
+        assert grids_of(curve, far) == expected
+    noises = tuple(np.geomspace(1.0, 3.0, 200).tolist())
+    many = AllocationPld(2, noises, (1,) * 200)
+    for curve, far, levels in (
+        (many, False, 64),
+        (many, True, 8),
+        (many.coarser(), False, 8),
+        (many.coarser(), True, 8),
+    ):
+        found = grids_of(curve, far)
+        assert len(found) == levels and sum(count for *_, count in found) == 200
+        for threshold in noises:  # at least as many passes have no more noise than any
+            least = sum(n for z, *_, n in found if z <= threshold * (1 + 1e-9))
+            assert least >= sum(z <= threshold for z in noises)
+    plain = AllocationPld(3, (1.0,), (2,))
+    assert plain == AllocationPld(3, (1.0,), (2,), 0.0, 0) and plain.passes == ((1.0, 3, 2),)
+
+
+def test_known_blocks_add_up_and_numbers_end_where_they_are_said_to():
+    curve = AllocationPld(5, (0.7, 2.0), (2, 3), 0.5, 3, mu=0.6)
+    exact = math.sqrt(2 / 0.49 + 3 / 4 + 4 + 0.36)
+    assert exact <= curve.known.mu <= exact * (1 + 1e-11)
+    assert AllocationPld(5, (0.0, 1.0), (1, 1)).known.mu == math.inf
+    for z, numbers in ((0.0399, False), (0.04, True), (1e6, True), (1.01e6, False)):
+        assert (curve_of(1, z, 1).law() is not None) == numbers
+    assert AllocationPld(2, (0.01, 1.0), (1, 1)).law() is None, "one pass has no numbers"
+    assert AllocationPld(2, (1.0,), (1,), 1e7, 1).law() is None
+    assert AllocationPld(2, (), ()).law() is None
+    for longest, numbers in ((11, True), (10, False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(allocation, "LONGEST", longest)
+            assert (AllocationPld(2, (1.0, 2.0), (4, 6), 1.0, 1).law() is not None) == numbers
+    assert allocation.LONGEST == 10**7
+
+
+@pytest.mark.parametrize(
+    "curve, near, far",
+    [
+        (
+            curve_of(2, 1.0, 1),
+            (0.10604764742996525, 0.09780535942282541),
+            (5.498850305055958e-11, 2.1146360049208678e-16),
+        ),
+        (
+            AllocationPld(3, (0.7,), (4,), 1.2, 2, mu=0.3),
+            (0.587930172871884, 0.5794650238742416),
+            (0.02482522271110734, 0.008267788934655207),
+        ),
+        (
+            AllocationPld(3, (0.7,), (4,), 1.2, 2, mu=0.3, coarse=True),
+            (0.5881442668917993, 0.5796819992022907),
+            (0.02485699436707258, 0.00827789705091713),
+        ),
+        (
+            AllocationPld(20, (0.8, 1.3), (5, 7), coarse=True),
+            (0.20317069149725558, 0.19193646805569747),
+            (2.058190049579971e-06, 2.5625571863118634e-10),
+        ),
+        (
+            AllocationPld(5, (), (), 0.5, 3),
+            (0.20789988285154837, 0.027725505809452797),
+            (0.0005840973374262162, None),
+        ),
+    ],
+)
+def test_deltas_are_what_they_were(curve, near, far):
+    """At epsilon .7, and far away at 6: what the code said, so that no change passes unnoticed."""
+    assert curve.law()[0].deltas(0.7, curve.mu) == pytest.approx(near, rel=1e-9)
+    for found, expected in zip(curve.far_law().deltas(6.0, curve.mu), far, strict=True):
+        assert expected is None or found == pytest.approx(expected, rel=1e-8)
+
+
+def loss_variances(law):
+    """Of log(dP/dQ) under P and Q."""
+    kept = law.value > 0
+    losses, q = np.log(law.value[kept]), law.mass[kept]
+    return [
+        np.average((losses - np.average(losses, weights=w)) ** 2, weights=w)
+        for w in (q * law.value[kept], q)
+    ]
+
+
+def test_one_grid_for_passes_of_two_kinds():
+    """Its interval, and the sums of all errors; by the narrower of both orders."""
+    laws = ((pass_ratio(5, 1.0, 5, 300), 3), (pass_ratio(5, 0.6, 2, 400), 7))
+    parts, mass_error, loss_error = allocation._on_one_grid(laws, 10.0)
+    variances = [sum(n * loss_variances(law)[order] for law, n in laws) / 10 for order in (0, 1)]
+    assert max(variances) > 1.5 * min(variances)
+    grid = math.sqrt(min(variances)) / 10
+    assert [part.h for part, _ in parts] == pytest.approx([grid] * 2, rel=1e-9)
+    assert [count for _, count in parts] == [3, 7]
+    unit, farthest = 2.0**-53, [np.abs(part.logs).max() + grid for part, _ in parts]
+    assert max(farthest) > 1.5 * min(farthest)
+    masses = sum(
+        n * (law.mass_error + law.ratio_error + 2 * law.value.size * unit) for law, n in laws
+    )
+    assert mass_error == pytest.approx(masses, rel=1e-9)
+    least = sum(n * (law.ratio_error + (8 + 2 * max(farthest)) * unit) for law, n in laws)
+    last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
+    wanted = sum(n * (law.ratio_error + (8 + 2 * last) * unit) for law, n in laws)
+    assert least <= loss_error and loss_error == pytest.approx(wanted, rel=1e-9)
+
+
+def grid_of(values, masses):
+    return RatioGrid(np.array(values), np.array(masses), 0.0, 0.0, 0.0)
+
+
+def test_far_grids_are_widened_until_the_widest_ratio_fits():
+    wide = grid_of([0.0, 1e-100, 0.1, 1.0, 1e100], [0.25, 1e-20, 1e-20, 0.75, 1e-120])
+    narrow = grid_of([1 - 1e-9, 1.0, 1 + 1e-9], [0.25, 0.5, 0.25])
+    for laws in (((wide, 1), (narrow, 9)), ((narrow, 9), (wide, 1))):
+        with pytest.raises(ValueError):
+            allocation._on_one_grid(laws, 20.0)
+        parts, *_ = allocation._on_one_grid(laws, 20.0, widen=True)
+        for part, _ in parts:
+            assert part.h == pytest.approx(math.log(1e200) / 2**20, rel=1e-8)
+
+
+def test_ratios_are_rounded_to_the_two_nodes_around_them():
+    law = replace(grid_of([0.0, 0.5, 1.2, 3.0], [0.1, 0.3, 0.4, 0.2]), lost=0.01)
+    found, low, high = on_losses(law, 0.4), -2, 3
+    q = np.zeros(high - low + 1)
+    for value, mass in ((0.5, 0.3), (1.2, 0.4), (3.0, 0.2)):
+        below = math.floor(math.log(value) / 0.4)
+        left, right = math.exp(0.4 * below), math.exp(0.4 * (below + 1))
+        q[below - low] += mass * (right - value) / (right - left)
+        q[below + 1 - low] += mass * (value - left) / (right - left)
+    assert (found.h, found.low, found.q.size) == (0.4, low, q.size)
+    assert found.q == pytest.approx(q, rel=1e-12)
+    assert found.p == pytest.approx(q * np.exp(0.4 * np.arange(low, high + 1)), rel=1e-12)
+    assert (found.zero, found.infinite) == (0.1, 0.01)
+
+
+def test_ratios_at_nodes_leave_no_negative_mass():
+    """Some of them are rounded to just beyond the upper one of the nodes around them."""
+    for grid in (0.01, 0.003):
+        values = np.exp(grid * np.arange(-400, 400))
+        found = on_losses(grid_of(values, np.full(800, 1 / 800)), grid)
+        assert found.q.min() >= 0 and found.q.sum() == pytest.approx(1, rel=1e-12)
+
+
+def test_grids_that_are_too_fine_are_refused():
+    near = grid_of([1.0, 1 + 5e-14], [0.5, 0.5])
+    assert on_losses(near, 1.01e-13).q.size == 2
+    wide = grid_of([0.0, math.exp(-20), 1.0, math.exp(44)], [0.25] * 4)
+    assert on_losses(wide, 2.0**-14 * (1 + 1e-9)).q.size <= 2**20 + 2
+    for law, grid in ((near, 0.99e-13), (wide, 2.0**-14 * (1 - 1e-6)), (wide, 1e-300)):
+        with pytest.raises(ValueError, match="too many nodes"):
+            on_losses(law, grid)
+
+
+def test_deltas_with_errors_stay_probabilities():
+    law = pass_ratio(1, 0.1, 1, 300)
+    composed = compose_passes(((law, 1),))
+    for error in (0.4, 0.499999):
+        assert Composed(composed.law, error, 0.0).deltas(0.0, 0.0) == (1.0, 1.0)
+    lone = compose_passes(((pass_ratio(1, 3.0, 1, 300), 1),)).law
+    assert Composed(lone, 0.5, 0.0).deltas(0.0, 0.0) == (1.0, 1.0)
+    plain = lone.deltas(0.0)
+    for error in (0.25, 0.499999):
+        wanted = [delta / (1 - error) for delta in plain]
+        assert Composed(lone, error, 0.0).deltas(0.0, 0.0) == pytest.approx(wanted, rel=1e-12)

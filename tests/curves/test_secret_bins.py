@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, ndtr
 
-from lastiterate.curves import ratio_law
+from lastiterate.curves import allocation, ratio_law
 from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merge_bins
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gaussian import Gdp
@@ -226,3 +226,96 @@ def test_groups_hold_for_two_records():
     curve = SecretBins((a,), (bins,)).group(2)
     for epsilon in (0.5, 1.5):
         assert -np.expm1(np.minimum(epsilon - losses, 0.0)).mean() * 0.98 <= curve.delta(epsilon)
+
+
+def test_known_bins_and_where_numbers_end():
+    curve = SecretBins((0.3, 1.2, 0.0), (2, 1, 4), mu=0.5)
+    assert 1.3 <= curve.known.mu <= 1.3 * (1 + 1e-11)
+    for strength, numbers in ((64.0, True), (64.1, False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(allocation, "likelihood_ratio", lambda *_: "a distribution")
+            found = SecretBins((1.0, strength), (3, 1)).law()
+        assert found == (("a distribution", 0.0) if numbers else None)
+
+
+@pytest.mark.parametrize(
+    "bins, most, levels",
+    [
+        (((0.0, 7), (1e-9, 1), (0.5, 2), (1.0, 3)), 3, ((0.0, 7), (1 / 32, 1), (0.5, 2), (1.0, 3))),
+        (((0.5, 2), (1e-9, 1), (0.25, 3)), 4, ((1 / 64, 1), (0.25, 3), (0.5, 2))),
+        (((1e-5, 1), (1e-8, 4), (0.0, 2), (0.0, 3)), 4, ((0.0, 5), (1e-6, 4), (1e-5, 1))),
+        (((1e-7, 3),), 4, ((1e-6, 3),)),
+        (((0.0, 3),), 4, ((0.0, 3),)),
+        (((1.0, 1), (1.0, 4), (0.5, 1)), 2, ((0.5, 1), (1.0, 5))),
+        (
+            ((1.0, 1), (1.25, 2), (1.5, 3), (1.75, 4), (1.76, 5), (2.0, 6), (3.0, 7)),
+            4,
+            ((1.5, 6), (2.0, 15), (3.0, 7)),
+        ),
+        (((1.0, 1), (1.1, 2), (1.4, 3), (1.6, 4), (2.5, 5)), 3, ((1.5, 6), (2.0, 4), (2.5, 5))),
+    ],
+)
+def test_strengths_are_rounded_up_to_the_next_level(bins, most, levels):
+    """To a 32nd of the largest, to 1e-6, and where there are too many to equal distances."""
+    found = merge_bins(bins, most)
+    assert [count for _, count in found] == [count for _, count in levels]
+    assert [a for a, _ in found] == pytest.approx([a for a, _ in levels], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "coarse, resolution, strengths, expected",
+    [
+        (False, 64, (2.0, 0.0, 0.7), [(0.0, 5, 1), (0.7, 1, 0.25), (2.0, 3, 1)]),
+        (True, 20, (2.0, 0.5, 1.0), [(0.5, 5, 0.25), (1.0, 1, 0.5), (2.0, 3, 1)]),
+    ],
+)
+def test_levels_are_averaged_on_grids_that_contain_each_other(
+    coarse, resolution, strengths, expected
+):
+    """Powers of two below the strongest one's grid; with the share of the bins before."""
+    asked, shares = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocation, "mean_of", lambda *one, far: asked.append(one) or len(asked))
+        patch.setattr(allocation, "mix_ratios", lambda *one: shares.append(one) or -len(shares))
+        assert likelihood_ratio.__wrapped__(strengths, (3, 5, 1), coarse) == -2
+    wanted = [(a, n, 2.0 / resolution * part, resolution) for a, n, part in expected]
+    assert asked == [pytest.approx(one, rel=1e-12) for one in wanted]
+    assert shares == [(1, 2, 5 / 6, resolution), (-1, 3, 6 / 9, resolution)]
+
+
+def test_as_many_levels_as_are_distinguished():
+    strengths = tuple(np.linspace(0.5, 1.5, 40).tolist())
+    for coarse, most in ((False, 12), (True, 4)):
+        asked = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                allocation, "mean_of", lambda a, *_, far, asked=asked: asked.append(a) or 1
+            )
+            patch.setattr(allocation, "mix_ratios", lambda *_: 1)
+            likelihood_ratio.__wrapped__(strengths, (1,) * 40, coarse)
+        assert len(asked) == most
+
+
+@pytest.mark.parametrize(
+    "strengths, counts, epsilon, near, far",
+    [
+        ((0.8,), (7,), 0.5, (0.0265588603734, 0.0234198233173), 2.27475948332e-09),
+        (
+            (0.1, 0.0, 1.0),
+            (4, 3, 2),
+            0.5,
+            (0.0101319044915, 0.00199591731336),
+            1.13976868514e-07,
+        ),
+        ((40.0, 3.0), (2, 5), 700.0, (0.283593748862, None), None),
+    ],
+)
+def test_deltas_are_what_they_were(strengths, counts, epsilon, near, far):
+    """Of coarse curves, and far away at six times epsilon: what the code said, so that no change
+    passes unnoticed."""
+    curve = SecretBins(strengths, counts, coarse=True)
+    for found, expected in zip(curve.law()[0].deltas(epsilon, 0.2), near, strict=True):
+        assert expected is None or found == pytest.approx(expected, rel=1e-9)
+    assert far is None or curve.far_law().deltas(6 * epsilon, 0.2)[0] == pytest.approx(
+        far, rel=1e-8
+    )
