@@ -300,7 +300,7 @@ def test_parts_of_passes(steps, growth, widest, before, blocks):
     c, s, std = (np.repeat(x, steps[0]).tolist() for x in steps[1:])
     ends, total = interval_ends(len(c), growth, widest, blocks), len(c)
     certain, passes = hidden_passes(curve)
-    if (total - 1) % blocks == 0 and (total > 1 or before > 0) or (total == 1 and before > 0):
+    if (total - 1) % blocks == 0 and (total > 1 or before > 0):
         assert (certain, passes) == (math.inf, ()) and curve.law() is None
         return
     expected = [[] for _ in range(math.ceil(total / blocks))]
