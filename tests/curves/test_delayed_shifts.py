@@ -435,10 +435,12 @@ def test_numbers_of_draws_end_where_ratios_overflow(shift, before, numbers):
     [(19.99, 0.0, True), (20.01, 0.0, False), (1.0, 19.99, True), (1.0, 20.01, False)],
 )
 def test_numbers_of_blocks_end_where_ratios_overflow(shift, before, numbers):
-    """One block of one interval is enough."""
-    curve = AllocatedShifts(5, (1, 3, 1), (1.0,) * 3, (shift, 1.0, 1.0), (1.0,) * 3, 1.0, 1, before)
+    """One block of one interval of two is enough."""
+    stds = (math.sqrt(0.5),) * 2
+    curve = AllocatedShifts(5, (1, 4), (1.0, 1.0), (shift, 1.0), stds, 2.0, 2, before)
     found = fake_law(curve)
     assert (found is not None) == numbers
+    assert curve.known.mu == pytest.approx(math.hypot(before, max(shift, math.sqrt(2))), rel=1e-8)
     if found is not None:
         (share, (((parts, nodes), count),)), certain = found
         assert (share, nodes, count) == (50, 600, 1) and certain == pytest.approx(before, rel=1e-8)

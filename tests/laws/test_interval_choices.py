@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.analysis import delayed_shifts
+from lastiterate.analysis import delayed_shifts, restarted_sampling
 from lastiterate.analysis.delayed_shifts import (
     best_of_failures,
     block_interval_counts,
@@ -145,6 +145,13 @@ def test_steps_that_are_alike_are_one_kind():
     std = np.array([5.0, 5, 5, 5, 5, 6])
     assert kinds(c, s, std) == ((2, 1, 2, 1), (1, 2, 2, 2), (3, 3, 4, 4), (5, 5, 5, 6))
     assert kinds(c[:1], s[:1], std[:1]) == ((1,), (1,), (3,), (5,))
+    rng = np.random.default_rng(4)
+    many = rng.uniform(1, 2, (3, 200))  # more than are distinguished count with the worst of each
+    counts, *worst = kinds(*many)
+    assert len(counts) == 64 and sum(counts) == 200 and {*counts} == {3, 4}
+    ends = np.cumsum((0, *counts))
+    for ours, each, best in zip(worst, many, (np.maximum, np.maximum, np.minimum), strict=True):
+        assert list(ours) == list(best.reduceat(each, ends[:-1]))
 
 
 def test_the_order_of_choices():
@@ -260,3 +267,26 @@ def test_averages_of_published_draws(noise):
         assert isinstance(found, Gdp)
         exact = math.sqrt(13) / noise if noise else math.inf
         assert found.mu == pytest.approx(exact, rel=1e-6) and found.mu >= exact
+
+
+def test_known_draws_are_those_of_the_best_intervals(monkeypatch):
+    """By the order of choices at a noise of 16; loads are those of the batch without one record."""
+    loss = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3))
+    asked = []
+
+    def spy(*given):
+        asked.append(given[1:])
+        return restarted_sampling.last_steps(*given)
+
+    monkeypatch.setattr(delayed_shifts, "last_steps", spy)
+    near, far = (
+        changed(batching=li.FixedSize(4), steps=7, noise=li.GradientNoise(noise / 4), loss=loss)
+        for noise in (16.0, 16e8)
+    )
+    found = delayed_shifts.search_averages(far)
+    assert asked == [(0.2, 0.0, 1, (0.75, 1.0))]
+    choices = draw_intervals(spy(near, *asked[0]), 0.2)
+    costs = [delayed_shifts._approximate(one) for one in choices]
+    best, *others = np.argsort(costs, kind="stable")
+    assert min(costs[other] for other in others) > costs[best]
+    assert found.mu == pytest.approx(choices[best].known.mu * 1e-8, rel=1e-8, abs=0)
