@@ -454,29 +454,33 @@ def test_numbers_of_blocks_end_where_ratios_overflow(shift, before, numbers):
             assert (fake_law(many) is not None) == (longest == 2)
 
 
-def test_far_ratios_stay_within_double_precision():
-    """They reach 13.5 standard deviations beyond the largest shift, or to a ratio of e^690."""
-    weights = (0.5, 20.0, 26.0, 27.99)
-    for weight in weights:
-        curve = DelayedShifts(0.1, (1,), (1.0,), (weight,), (1.0,), 1.0, 1)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delayed_shifts, "tilt_product", lambda parts: parts)
-            patch.setattr(
-                delayed_shifts, "_on_nodes", lambda profiles, resolution: (resolution, profiles)
-            )
-            resolution, ((profile, count),) = curve.far_law()
-        reach = min(13.5, (690 - weight**2 / 2) / weight)
-        assert (resolution, count, profile.ratios.size) == (12, 1, 600)
-        assert np.isfinite(profile.ratios).all() and profile.largest <= 690 * (1 + 1e-6)
-        top = np.logaddexp(math.log(0.9), weight**2 / 2 + weight * reach + math.log(0.1))
-        assert math.log(profile.ratios[-1]) == pytest.approx(top, rel=1e-6)
-        assert 1e-40 <= profile.removed[-1] <= 0.1001 * norm.sf(reach) + 1.1e-40
-        x = np.linspace(-reach, reach + weight, 600)
-        ahead = 0.9 * norm.sf(x) + 0.1 * norm.sf(x - weight)
-        plain = mixture_profile(np.array([0.9, 0.1]), np.array([0.0, weight]), 1e-40, 600, reach)
-        assert (profile.removed - plain.removed)[:9] == pytest.approx(
-            4 * 2.0**-50 * ahead[:9], rel=0.1
+@pytest.mark.parametrize("weight", [0.5, 20.0, 26.0, 27.99])
+@pytest.mark.parametrize("draws", [1, 3])
+def test_far_ratios_stay_within_double_precision(weight, draws):
+    """They reach 13.5 standard deviations beyond the sum of all shifts, or to a ratio of e^690."""
+    curve = DelayedShifts(0.1, (draws,), (1.0,), (weight / draws,), (1.0,), 2.0, 2)
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delayed_shifts, "tilt_product", lambda parts: parts)
+        patch.setattr(
+            delayed_shifts,
+            "mixture_profile",
+            lambda *given: asked.append(given) or mixture_profile(*given),
         )
+        patch.setattr(
+            delayed_shifts, "_on_nodes", lambda profiles, resolution: (resolution, profiles)
+        )
+        resolution, ((profile, count),) = curve.far_law()
+    reach = min(13.5, (690 - weight**2 / 2) / weight)
+    assert (resolution, count, profile.ratios.size) == (12, 1, 600)
+    assert np.isfinite(profile.ratios).all() and profile.largest <= 690 * (1 + 1e-6)
+    shifts, chances = weight * np.arange(draws + 1) / draws, binom.pmf(range(draws + 1), draws, 0.1)
+    x = np.linspace(-reach, reach + weight, 600)
+    top = np.logaddexp.reduce(np.log(chances) + shifts * (x[-1] - shifts / 2))
+    assert math.log(profile.ratios[-1]) == pytest.approx(top, rel=1e-6)
+    assert 1e-40 <= profile.removed[-1] <= 1.001 * chances[-1] * norm.sf(reach) + 1.1e-40
+    ((*_, lost, points, _, wrong),) = asked
+    assert (lost, points, wrong) == (1e-40, 600, draws * 2.0**-50)
 
 
 @pytest.mark.parametrize(

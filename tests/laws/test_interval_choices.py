@@ -217,6 +217,18 @@ def test_squared_mus_are_rounded_up(rate, before, places, atoms, monkeypatch):
     assert weights[-1] < 1e-9 if places > 100 else True
 
 
+@pytest.mark.parametrize("tail", [1e-2, 1e-3])
+def test_what_is_cut_counts_as_drawn_at_every_step(tail, monkeypatch):
+    monkeypatch.setattr(delayed_shifts, "TAIL", tail)
+    curve = DelayedShifts(0.1, (7,), (1.0,), (1.0,), (2.0,), 1.0, 1)
+    found, exact = mean_over_draws.__wrapped__(curve), squared_mus(curve, 0.1, 7)
+    mus, weights = np.array(found.mus), np.array(found.weights)
+    assert tail / 10 < weights[-1] < 30 * tail and weights.sum() == pytest.approx(1, abs=1e-12)
+    for level in exact:
+        above = sum(chance for size, chance in exact.items() if size >= level)
+        assert weights[mus**2 >= level * (1 - 1e-9) - 1e-12].sum() >= above * (1 - 1e-9), level
+
+
 def test_sums_of_draws_are_convolutions():
     one = np.array([0.6, 0.0, 0.3, 0.1])
     for count in range(1, 9):
