@@ -291,6 +291,21 @@ def test_shifts_are_carried_over_and_what_is_infinite_stays():
     assert list(carry_over(forgotten, s, std, 2)) == pytest.approx([0.0, 3.0 / 0.4], rel=1e-8)
 
 
+def test_long_sums_of_large_logarithms_are_raised_by_more():
+    """By 2^-48 of the largest partial sum for every step, where rounding is 2^-53 of it."""
+    rng = np.random.default_rng(6)
+    for count, size in ((1000, 200.0), (20, 30_000.0), (300, 1e-3)):
+        c, std = size * rng.choice([-1.0, 0.999, 1.0], count), np.full(count, 0.3)
+        later = [math.fsum(c[place + 1 :]) for place in range(count)]
+        s = 0.1 - np.array(later)
+        found = np.log(carry_over(c, s, std, count - 1))
+        exact = [math.fsum((*c[place + 1 :], s[place], -0.3)) for place in range(count)]
+        largest = max(abs(math.fsum(c[place:])) for place in range(count))
+        allowance = 1e-10 + 2.0**-48 * (count + 16) * (1 + largest)
+        raised = found - exact
+        assert 0.9 * allowance < raised.min() and raised.max() < 1.1 * allowance
+
+
 @pytest.mark.parametrize("steps, growth, widest", STEPS)
 @pytest.mark.parametrize("before", [0.0, 0.7])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5])

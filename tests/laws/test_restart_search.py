@@ -208,6 +208,18 @@ def test_what_costs_next_to_nothing_costs_the_least_number():
     assert {one.first for one in found} == {*range(1, 9)}
 
 
+def test_rounding_is_bounded_by_all_that_is_summed():
+    """2^-48 for every step of the largest finite sum, and of the largest logarithms of shifts and
+    noise."""
+    steps = steps_of(
+        [0.0, 1e-9, 1e5, 1e3], [1e-30, 0.0, 1.0, 2.0], [1e20, 0.0, 1.0, 0.5], [1.0] * 4
+    )
+    later = np.log([1.0, 0.1, 1e8, 1e3])[1:]
+    found = restarted_sampling._bound_rounding(np.append([-math.inf, *later], 0.0), steps)
+    sizes = 1 + math.log(1e8) + math.log(1e30) + math.log(1e20)
+    assert found - 1e-9 == pytest.approx(2.0**-48 * 20 * sizes, rel=1e-4, abs=0)
+
+
 def test_distances_in_closed_form():
     steps = steps_of([0.5, 0.8, 2.0], [3.0, 1.0, 5.0], [1.0] * 3, [1.0] * 3, before=10.0)
     draws = np.exp(distances_of_draws(0.3)(steps, 0.0, np.array([1, 2, 3])))
