@@ -303,9 +303,10 @@ def test_how_much_more_a_record_adds_to_shifts(adjacency, replaced):
     for apart, closed in ((0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)):
         exact = 1 + (1.6 * (apart + closed) if replaced else 0.8 * closed)
         assert exact <= factor(apart, closed) <= exact * (1 + 1e-11)
-    bowl = li.KnownConstants(li.LossFacts(sensitivity=2.0, smooth=2.6, weak_convexity=0.1))
-    steep = shift_growth(run_of(batching=li.FixedSize(3), adjacency=adjacency, loss=bowl))
-    assert steep(0.0, 1.0) == pytest.approx(1 + (2.6 if replaced else 1.3), rel=1e-9)
+    for other in ({"weak_convexity": 0.1}, {"strong": 2.5}):  # then M is the largest curvature
+        bowl = li.KnownConstants(li.LossFacts(sensitivity=2.0, smooth=2.6, **other))
+        steep = shift_growth(run_of(batching=li.FixedSize(3), adjacency=adjacency, loss=bowl))
+        assert steep(0.0, 1.0) == pytest.approx(1 + (2.6 if replaced else 1.3), rel=1e-9)
     silent = run_of(batching=li.FixedSize(3), adjacency=adjacency, loss=SILENT)
     assert shift_growth(silent) is add_nothing and add_nothing(3.0, 4.0) == 1.0
     asked = []
