@@ -433,6 +433,26 @@ def grid_of(values, masses):
     return RatioGrid(np.array(values), np.array(masses), 0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("values", [[0.1, 1.1], [0.9, 10.0]])
+def test_one_grid_follows_the_narrower_order(values):
+    """A ratio that is rare under P, and one that is rare under Q."""
+    law = grid_of(values, [0.9, 0.1] if values[1] > 2 else [0.1, 0.9])
+    (part, _), *_ = allocation._on_one_grid(((law, 2),), 10.0)[0]
+    variances = loss_variances(law)
+    assert (variances[0] < variances[1]) == (values[1] < 2)
+    assert part.h == pytest.approx(math.sqrt(min(variances)) / 10, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"blocks": 0}, {"last_reached": 3}, {"last_reached": -1}, {"last_multiplier": -0.1}]
+)
+def test_passes_that_end_within_their_blocks(wrong):
+    good = {"blocks": 3, "multipliers": (), "counts": (), "last_multiplier": 1.0}
+    assert AllocationPld(**good, last_reached=2).passes == ((1.0, 2, 1),)
+    with pytest.raises(InputError):
+        AllocationPld(**good | wrong)
+
+
 def test_far_grids_are_widened_until_the_widest_ratio_fits():
     wide = grid_of([0.0, 1e-100, 0.1, 1.0, 1e100], [0.25, 1e-20, 1e-20, 0.75, 1e-120])
     narrow = grid_of([1 - 1e-9, 1.0, 1 + 1e-9], [0.25, 0.5, 0.25])
@@ -462,8 +482,8 @@ def test_ratios_are_rounded_to_the_two_nodes_around_them():
 def test_ratios_at_nodes_leave_no_negative_mass():
     """Some are rounded to just beyond the upper one of the nodes around them."""
     for grid in (0.01, 0.003):
-        values = np.nextafter(np.exp(grid * np.arange(-400, 400)), math.inf)
-        found = on_losses(grid_of(values, np.full(800, 1 / 800)), grid)
+        values = np.nextafter(np.exp(grid * np.arange(-4000, 4000, 7)), math.inf)
+        found = on_losses(grid_of(values, np.full(values.size, 1 / values.size)), grid)
         assert found.q.min() >= 0 and found.q.sum() == pytest.approx(1, rel=1e-12)
 
 
