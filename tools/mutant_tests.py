@@ -321,6 +321,7 @@ class Server:
             parts = Path(file).with_suffix("").parts[1:]
             importlib.import_module(".".join(parts))
         functions: dict[str, list[FunctionType]] = {}
+        gc.unfreeze()  # what is frozen is not listed
         for found in gc.get_objects():
             if isinstance(found, FunctionType):
                 functions.setdefault(found.__code__.co_filename, []).append(found)
@@ -331,15 +332,15 @@ class Server:
             key, file, tree, tests = self.work[number]
             path = self.folder / file
             codes = changed_codes(path, tree(), self.at_import)
-            if codes is None:
-                os.write(self.put, handed)
-                continue
-            tests = order.sort(file, [test for test in tests if test[0] in items])
             changed = [
                 (function, codes[function.__code__])
                 for function in functions.get(str(path), [])
-                if function.__code__ in codes
+                if codes is not None and function.__code__ in codes
             ]
+            if codes is None or not changed:
+                os.write(self.put, handed)
+                continue
+            tests = order.sort(file, [test for test in tests if test[0] in items])
             verdict, killer = self.meet(changed, [items[name] for name, _ in tests], tests)
             order.note(file, killer)
             write_verdict(self.verdicts, key, verdict, killer)
