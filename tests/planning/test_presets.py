@@ -14,7 +14,7 @@ from lastiterate.errors import InputError, TimeWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.plan_request import PlanRequest
 from lastiterate.planning.presets import ALGORITHMS, INEXACT, describe_algorithm
-from lastiterate.planning.task import Task
+from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.linear_plans import plan_run
 from lastiterate.release.training_request import Algorithm, Budget, TrainingRequest
 from lastiterate.report.charts import chart_steps
@@ -268,3 +268,38 @@ def test_output_perturbation_under_attack():
 def test_output_perturbation_refuses_noise_at_every_step():
     with pytest.raises(InputError, match="all but one have no noise"):
         run_for("output-perturbation", charged=True)
+
+
+@pytest.mark.parametrize("name", ["noisy-gd", "cyclic-dp-sgd", "permuted-sgd"])
+@pytest.mark.parametrize("n, rows", [(2 * 10**7, 1), (10**9, 1), (10**5, 5)])
+def test_small_deltas_cover_the_failure_of_a_measured_smoothness(name, n, rows):
+    """It takes so small a part of delta that the noise is nearly that of a failure of 1e-15."""
+    delta, task = automatic_delta(n), Task(n, 5, 2, 1.0, rows_per_unit=rows)
+    run = describe_algorithm(PlanRequest(task, 8.0, delta, "zero-out", 1e9), name)
+    *parts, last = run.preprocessing
+    assert last.failure == pytest.approx(min(1e-8, delta / 1000))
+    rarely = replace(run, preprocessing=(*parts, replace(last, failure=1e-15)))
+    found, least = (
+        li.calibrate(each, epsilon=8.0, delta=delta).run.noise.z for each in (run, rarely)
+    )
+    assert found <= 1.1 * least
+
+
+def test_no_smoothness_is_measured_where_delta_covers_no_failure():
+    task = Task(10**6, 5, 2, 1.0)
+    run = describe_algorithm(PlanRequest(task, 1.0, 1e-14, "zero-out", 1e9), "cyclic-dp-sgd")
+    assert not any(part.failure for part in run.preprocessing)
+    assert li.calibrate(run, epsilon=1.0, delta=1e-14).epsilon(1e-14) <= 1
+
+
+def test_objective_perturbation_says_which_number_is_out_of_its_range():
+    def describe(n, epsilon):
+        request = PlanRequest(Task(n, 5, 2, 1.0), epsilon, 1e-9, "zero-out", 60.0)
+        return describe_algorithm(request, "objective-perturbation")
+
+    with pytest.raises(InputError, match="n is too large for objective-perturbation"):
+        describe(2 * 10**7, 1.0)
+    for n, epsilon in ((2 * 10**7, 60.0), (100, 1e-3)):
+        with pytest.raises(InputError, match="epsilon is too small"):
+            describe(n, epsilon)
+    assert describe(10**6, 1.0).steps > 1

@@ -190,7 +190,8 @@ class Verdict:
         names = ", ".join(type(part).__name__ for part in failing)
         return (
             f"delta does not cover the probability {failure:g} with which {names} may fail, which "
-            "counts more than once for several rows or an exchange: ask for a larger delta"
+            "counts more than once for several rows or an exchange: ask for a larger delta, or "
+            "describe the part with a smaller failure="
         )
 
     def __repr__(self) -> str:

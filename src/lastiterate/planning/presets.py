@@ -46,6 +46,11 @@ CAP = 0.1
 WAY = 0.54  #: the length of all steps on capped losses, relative to that with clips and momentum
 LONGEST = 1.9  #: steps, relative to 1/smooth
 SMOOTH_SHARE = 0.03  #: part of the budget mu^2 that a top eigenvalue may cost
+LIKELIEST, RARER, RAREST = 1e-8, 1000, 1e-15
+"""The failure of its measurement: at most so likely, and by so much less than delta; not measured
+below the last."""
+FEWER = 1_000_000
+"""Records for which a perturbed objective's solver rounds little."""
 EXPECTED, WORTH = 0.25, 0.8
 """The top eigenvalue's share of a batch that is expected before its noise, and the share up to
 which it is measured."""
@@ -267,7 +272,8 @@ def _describe_capped(
     expected = EXPECTED + 6 * multiplier / batching.divisor(
         task.n
     )  # what is added keeps it an upper bound
-    paid = prox is None and expected < WORTH and task.rows_per_record == 1
+    failure = min(LIKELIEST, asked.delta / RARER)
+    paid = prox is None and expected < WORTH and task.rows_per_record == 1 and failure >= RAREST
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
     length = WAY * families.path_length(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
@@ -282,7 +288,7 @@ def _describe_capped(
         loss=loss,
         prox=prox,
         step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
-        preprocessing=(*parts, TopEigenvalue(multiplier)) if paid else parts,
+        preprocessing=(*parts, TopEigenvalue(multiplier, failure)) if paid else parts,
         adjacency=asked.adjacency,
         rows_per_unit=task.rows_per_unit,
         rows_per_record=task.rows_per_record,
@@ -323,12 +329,17 @@ def _describe_minimised(
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )
-    best = families.plan_weighted(asked)
-    runs = [
-        run
-        for share in families.SHARES
-        if (run := families.minimiser_run_of(best, share, cap=cap)) is not None
-    ]
+    runs = _minimised_runs(asked, cap)
+    if not runs and asked.task.n > FEWER:
+        fewer = replace(asked, task=replace(asked.task, n=FEWER))
+        if _minimised_runs(fewer, cap):  # which needs more epsilon
+            raise InputError(
+                "n",
+                f"is too large for {PERTURBED}: its noise would be less than its solver rounds "
+                "in double precision",
+                asked.task.n,
+                "use allocation-sgd",
+            )
     if not runs:
         raise InputError(
             "epsilon",
@@ -337,3 +348,9 @@ def _describe_minimised(
             "use allocation-sgd",
         )
     return min(runs, key=asked.risk)
+
+
+def _minimised_runs(asked: PlanRequest, cap: float | None) -> list[Run]:
+    best = families.plan_weighted(asked)
+    found = (families.minimiser_run_of(best, share, cap=cap) for share in families.SHARES)
+    return [run for run in found if run is not None]
