@@ -243,7 +243,7 @@ CASES = [
     ("solved_objective", solver(product=0.9411, ridge=9.75), (1.0, 10.0, 9.75)),
     ("solved_objective", solver(product=1.4, ridge=9.75), "1/smooth = 0.1"),
     ("solved_objective", solver(ridge=0.0), "without a ridge"),
-    ("solved_objective", solver(ridge=1e-9, n=10**14), "double precision cannot bound"),
+    ("solved_objective", solver(ridge=1e-9, n=10**12), "double precision cannot bound"),
     ("solved_objective", {}, "it needs a solver"),
     ("weakly_convex_step", of_steps(0.25, WEAK), (3.0, 1.0)),
     ("weakly_convex_step", of_steps(0.2501, WEAK), "0.2501 must be at most 1/(M + m), here 0.25"),
