@@ -244,7 +244,45 @@ def test_exchanges_follow_without_stated_curvature():
     assert isinstance(match(POISSON, poisson_run(example_loss(strong=0.5))), Applies)
 
 
-# Bounds of the examples.
+# The examples.
+
+WHOLE = {
+    "composition-langevin",
+    "bounded-domain-convex",
+    "langevin-linear",
+    "langevin-lsi",
+    "langevin-squared-norm",
+    "langevin-strongly-convex",
+    "langevin-lower-bound",
+    "sgld-lsi",
+    "sgld-strongly-convex",
+    "objective-perturbation",
+}
+"""Examples with full batches; all others read a hundred records at a step."""
+QUICK = (
+    "composition-gdp",
+    "hoelder-bounded-domain",
+    "sgld-strongly-convex-batch",
+    "objective-perturbation",
+    "balls-in-bins-pld",
+    "shifted-interpolation-permuted",
+)
+"""One theorem of every family whose bound is found at once."""
+
+
+def test_examples_describe_what_pages_say():
+    for name in QUICK:
+        assert isinstance(match(TABLE[name], TABLE[name].example), Applies)
+    read = {name: each.example.divisor for name, each in TABLE.items()}
+    assert read == {name: 1000 if name in WHOLE else 100 for name in TABLE}
+    bounded = TABLE["lipschitz-bounded-domain"].example
+    assert bounded.loss.facts() == li.LossFacts(lipschitz=0.001, smooth=1.0, strong=0.0)
+    rough = TABLE["hoelder-bounded-domain"].example
+    assert rough.loss.facts() == li.LossFacts(lipschitz=0.01, hoelder=0.01, hoelder_exponent=0.5)
+    assert bounded.domain == rough.domain == li.domains.Ball(0.01)
+    solved = TABLE["objective-perturbation"].example
+    assert solved.method == li.ObjectivePerturbation(6, 0.3)
+
 
 EPSILONS = {
     "composition-gdp": 33.10373233595,
