@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+import lastiterate as li
 from lastiterate.analysis import witnesses
 from lastiterate.analysis.witnesses import (
     GridDistribution,
@@ -15,6 +16,7 @@ from lastiterate.analysis.witnesses import (
     scale_law,
     tree,
 )
+from lastiterate.theorems import witnesses as witnesses_of_theorems
 
 
 def law_of(values, weights):
@@ -139,3 +141,246 @@ def test_transforms_are_rounded_down():
         assert (found <= exact).all() and found.sum() > 1 - 1e-11
     small = witnesses._convolve(one[:5], two)
     assert (small <= np.convolve(one[:5].astype(np.longdouble), two)).all()
+
+
+# Sums over the steps of a run.
+
+CHANCES = [(0.3,), (1.0,), (0.25,) * 4, (0.5, 0.3, 0.2), (0.5, 0.5)]
+
+
+def draws_of_passes(shifts, chance, sign):
+    """(values, weights) of every pass: one of its steps' shifts, or none in a pass cut short."""
+    found = []
+    for begin in range(0, len(shifts), len(chance)):
+        part = sign * np.asarray(shifts[begin : begin + len(chance)])
+        weights = np.array(chance[: part.size])
+        missed = 1 - math.fsum(weights)
+        none = ([0.0], [missed]) if missed > 1e-12 else ([], [])
+        found.append((np.append(part, none[0]), np.append(weights, none[1])))
+    return found
+
+
+@pytest.mark.parametrize("scaled", [0.0, 0.3, 1.0, 1.4, 2.0, 2.3])
+@pytest.mark.parametrize("chance", CHANCES)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_sums_of_constant_schedules(scaled, chance, sign):
+    """Step t shifts by (1 - scaled)^(steps - 1 - t)."""
+    for steps in (1, 2, 3, 5, 8):
+        shifts = (1 - scaled) ** np.arange(steps - 1.0, -1, -1)
+        found = witnesses_of_theorems._constant_sum(scaled, steps, chance, sign)
+        below(found, *exact_sum(draws_of_passes(shifts, chance, sign)))
+
+
+@pytest.mark.parametrize("chance", CHANCES)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_sums_of_varying_schedules(chance, sign):
+    rng = np.random.default_rng(5)
+    for steps in (1, 2, 3, 5, 8):
+        for low in (0.1, -0.7):
+            shifts = rng.uniform(low, 1, steps)
+            found = witnesses_of_theorems._sum_varying(shifts, np.array(chance), sign)
+            below(found, *exact_sum(draws_of_passes(shifts, chance, sign)), tolerance=3e-3)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_many_weights_fall_into_classes(monkeypatch, sign):
+    """Each class counts with its least shift."""
+    shifts = np.array([0.3, 1.0, 0.1, 0.8, -0.2])
+    for classes, lowest in ((2, [-0.2] * 3 + [0.8] * 2), (5, sorted(shifts)), (3, None)):
+        monkeypatch.setattr(witnesses_of_theorems, "CLASSES", classes)
+        ordered = np.sort(sign * shifts)
+        counted = (
+            ordered
+            if classes == 5
+            else np.repeat(
+                [part[0] for part in np.array_split(ordered, classes)],
+                [len(part) for part in np.array_split(ordered, classes)],
+            )
+        )
+        assert sign < 0 or lowest is None or counted.tolist() == lowest
+        found = witnesses_of_theorems._sum_varying(shifts, np.array([0.3]), sign)
+        draws = [(np.array([value, 0.0]), np.array([0.3, 0.7])) for value in counted]
+        below(found, *exact_sum(draws), tolerance=3e-3)
+
+
+def test_a_draw_that_may_miss():
+    draw = witnesses_of_theorems._draw
+    masses, places = draw(np.array([2.0]), np.array([0.25]), -1.0).points()
+    assert dict(zip(places, masses, strict=True)) == {-2.0: 0.25, 0.0: 0.75}
+    masses, places = draw(np.array([2.0, 1.0]), np.array([0.25, 0.75]), 1.0).points()
+    assert {x: m for x, m in zip(places, masses, strict=True) if m} == {1.0: 0.75, 2.0: 0.25}
+
+
+def test_a_tree_adds_every_draw_once():
+    laws = [law_of([0.0, 1.0], [0.5, 0.5]) for _ in range(9)]
+    for count in range(1, 10):
+        masses, places = tree(laws[:count]).points()
+        assert places.max() == count
+        assert float((masses * places).sum()) == pytest.approx(count / 2, rel=1e-12)
+
+
+def test_atoms_of_a_mixture_are_rounded_down(monkeypatch):
+    """Neighbours count with the lowest of them; the rest is an atom of its own."""
+    law = GridDistribution(1.0, 0.5, np.array([0.1, 0.2, 0.3, 0.25, 0.05]), 0.1, -2.0, 3.0)
+    for most, weights, places in (
+        (6, [0.1, 0.1, 0.2, 0.3, 0.25, 0.05], [-2.0, 1.0, 1.5, 2.0, 2.5, 3.0]),
+        (5, [0.1, 0.3, 0.55, 0.05], [-2.0, 1.0, 2.0, 3.0]),
+        (3, [0.1, 0.3, 0.55, 0.05], [-2.0, 1.0, 2.0, 3.0]),
+        (2, [0.1, 0.6, 0.3], [-2.0, 1.0, 2.5]),
+    ):
+        monkeypatch.setattr(witnesses_of_theorems, "MOST_ATOMS", most)
+        found = witnesses_of_theorems._pair(law, 2.0, 0.5)
+        assert found.weights == pytest.approx(weights, rel=1e-12)
+        assert found.mus == pytest.approx([2 * place for place in places], rel=1e-12)
+        assert found.opposed == 0.5
+    still = GridDistribution(-1.0, 1.0, np.array([0.2, 0.5, 0.3]), 0.0, -1.0, 1.0)
+    monkeypatch.setattr(witnesses_of_theorems, "MOST_ATOMS", 10)
+    mus = witnesses_of_theorems._pair(still, math.inf, 0.0).mus
+    assert mus == (-math.inf, -math.inf, 0.0, math.inf), "no shift stays none without noise"
+
+
+# Lattices.
+
+
+def test_two_values_are_exact_and_more_are_rounded_down():
+    two = law_of([3.0, -1.0], [0.2, 0.8])
+    assert two.low == -1.0 and two.spacing == 4.0 and two.masses.tolist() == [0.8, 0.2]
+    assert (two.least, two.most, two.rest, two.width) == (-1.0, 3.0, 0.0, 4.0)
+    three = law_of([0.0, 0.5, 1.0], [0.2, 0.3, 0.5])
+    assert three.masses.size == witnesses.MOST // 4 and three.width == pytest.approx(1.0)
+    assert three.masses[0] == 0.2 and three.masses[-1] == 0.5
+    (between,) = np.flatnonzero(three.masses[1:-1]) + 1
+    place = between * three.spacing
+    assert 0.5 - three.spacing < place <= 0.5 and three.masses[between] == 0.3
+    one = law_of([2.0, 2.0], [0.5, 0.5])
+    assert one.spacing == 0 and one.masses.tolist() == [1.0] and one.low == 2.0
+
+
+def test_scaled_laws_stay_below():
+    short = GridDistribution(1.0, 1.0, np.array([0.5, 0.25]), 0.25, -1.0, 3.0)
+    half = scale_law(short, 0.5)
+    assert (half.low, half.spacing, half.least, half.most, half.rest) == (0.5, 0.5, -0.5, 1.5, 0.25)
+    gone = scale_law(short, 0.0)
+    assert (gone.low, gone.spacing, gone.least, gone.most, gone.rest) == (0, 0, 0, 0, 0)
+    point = scale_law(law_of([2.0], [1.0]), 0.5)
+    assert (point.low, point.least, point.most) == (1.0, 1.0, 1.0)
+    unsure = GridDistribution(1.0, 0.0, np.array([0.5]), 0.5, -1.0, 3.0)
+    lower = scale_law(unsure, 2.0)
+    assert (lower.low, lower.least, lower.most) == (-2.0, -2.0, 6.0)
+    assert lower.masses.tolist() == [1.0]
+    below_all = scale_law(GridDistribution(-1.0, 0.0, np.array([1.0]), 0.0, 2.0, -3.0), 2.0)
+    assert (below_all.low, below_all.least, below_all.most) == (-2.0, -2.0, -2.0)
+
+
+def test_tails_are_cut_where_they_are_small(monkeypatch):
+    monkeypatch.setattr(witnesses, "CUT", 0.1)
+    masses = np.array([0.05, 0.4, 0.45, 0.06, 0.03])
+    found = witnesses._drop_tails(GridDistribution(1.0, 0.5, masses, 0.0, 0.0, 9.0))
+    assert found.low == 1.5 and found.masses == pytest.approx([0.4, 0.54], rel=1e-14)
+    for masses, low, kept in (
+        ([0.0, 0.0, 1.0], 1.5, [0.0, 1.0]),
+        ([1.0, 0.0, 0.0], 1.0, [1.0, 0.0]),
+        ([0.0, 1.0, 0.0, 0.0], 1.5, [1.0, 0.0]),
+        ([0.2, 0.6, 0.2], 1.0, [0.2, 0.6, 0.2]),
+    ):
+        found = witnesses._drop_tails(GridDistribution(1.0, 0.5, np.array(masses), 0.0, 0.0, 9.0))
+        assert found.low == low and found.masses.tolist() == kept
+
+
+def test_sums_of_lattices_and_points():
+    one = GridDistribution(1.0, 1.0, np.array([0.5, 0.25]), 0.25, -1.0, 3.0)
+    two = GridDistribution(10.0, 1.0, np.array([0.75, 0.125]), 0.125, 9.0, 12.0)
+    found = add(one, two)
+    assert (found.low, found.spacing, found.least, found.most) == (11.0, 1.0, 8.0, 15.0)
+    assert found.masses == pytest.approx([0.375, 0.25, 0.03125], rel=1e-12)
+    assert found.rest == pytest.approx(1 - 0.75 * 0.875, rel=1e-12)
+    point = GridDistribution(4.0, 0.0, np.array([0.5]), 0.5, 3.0, 7.0)
+    for moved in (add(one, point), add(point, one)):
+        assert (moved.low, moved.spacing, moved.least, moved.most) == (5.0, 1.0, 2.0, 10.0)
+        assert moved.masses.tolist() == [0.25, 0.125] and moved.rest == pytest.approx(0.625)
+
+
+def test_different_spacings_meet_on_one(monkeypatch):
+    monkeypatch.setattr(witnesses, "MOST", 19)
+    one, two = law_of([0.0, 3.0], [0.5, 0.5]), law_of([0.0, 5.0], [0.25, 0.75])
+    found = add(one, two)
+    assert found.spacing == pytest.approx(8.0 / 16) and found.masses.size <= 19
+    below(found, *exact_sum([([0.0, 3.0], [0.5, 0.5]), ([0.0, 5.0], [0.25, 0.75])]), 0.15)
+    long = GridDistribution(0.0, 1.0, np.full(12, 1 / 12), 0.0, 0.0, 11.0)
+    coarse = add(long, long)
+    assert coarse.spacing == pytest.approx(22 / 16) and coarse.masses.size <= 19
+    values = [(np.arange(12.0), np.full(12, 1 / 12))] * 2
+    below(coarse, *exact_sum(values), tolerance=0.15)
+    fits = GridDistribution(0.0, 1.0, np.full(10, 0.1), 0.0, 0.0, 9.0)
+    assert add(fits, fits).spacing == 1.0 and add(fits, fits).masses.size == 19
+
+
+def test_a_coarser_lattice_is_rounded_down():
+    law = GridDistribution(2.0, 1.0, np.array([0.1, 0.2, 0.3, 0.4]), 0.0, 2.0, 5.0)
+    found = witnesses._coarser(law, 2.0)
+    assert found.low == 2.0 and found.spacing == 2.0
+    # a position on a mark may be rounded to the one before it, never up
+    assert found.masses == pytest.approx([0.1 + 0.2 + 0.3, 0.4], rel=1e-12)
+    assert witnesses._coarser(law, 1.0) is law
+
+
+@pytest.mark.parametrize("factor", [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0])
+def test_powers_and_their_sums(factor):
+    sign, rate = witnesses.log_with_sign(1 - factor)
+    assert sign == (1 if factor > 0 else -1)
+    counts = np.array([0, 1, 2, 5])
+    with np.errstate(invalid="ignore"):
+        powers = witnesses.power(sign, rate, counts)
+        sums = witnesses.geometric(sign, rate, counts)
+    assert powers == pytest.approx([factor**k for k in counts], rel=1e-14)
+    assert sums == pytest.approx([sum(factor**j for j in range(k)) for k in counts], rel=1e-14)
+
+
+# Gradients of the record, and curvature.
+
+
+@pytest.mark.parametrize(
+    ("facts", "adjacency", "ahead", "behind"),
+    [
+        ({"lipschitz": 2.0}, "zero-out", 2.0, 0.0),
+        ({"lipschitz": 2.0}, "replace-one", 2.0, 2.0),
+        ({"sensitivity": 1.5}, "zero-out", 1.5, 0.0),
+        ({"sensitivity": 1.5}, "replace-one", 1.5, 0.0),
+        ({"sensitivity": 1.5, "lipschitz": 1.0}, "replace-one", 1.0, 0.5),
+        ({"sensitivity": 1.5, "lipschitz": 1.0}, "zero-out", 1.0, 0.0),
+        ({"sensitivity": 0.5, "lipschitz": 1.0}, "zero-out", 0.5, 0.0),
+        ({"sensitivity": 0.5, "lipschitz": 1.0}, "replace-one", 0.5, 0.0),
+        ({"sensitivity": 0.0}, "replace-one", 0.0, 0.0),
+    ],
+)
+def test_the_longest_gradients(facts, adjacency, ahead, behind):
+    loss = li.KnownConstants(li.LossFacts(**facts))
+    run = li.Run(n=4, steps=2, step_size=0.1, loss=loss, adjacency=adjacency)
+    found = witnesses.largest_gradient(run)
+    assert (found.ahead, found.behind) == (ahead, behind)
+    assert found.opposed == (behind / ahead if ahead else 0.0)
+
+
+def test_curvature_inside_and_outside_of_records():
+    def curvature(loss):
+        return witnesses.curvature(li.Run(n=4, steps=2, step_size=0.1, loss=loss))
+
+    assert curvature(li.Logistic(ridge=0.3)) == (0.3, 0.0)
+    assert curvature(li.KnownConstants(li.LossFacts(strong=0.5))) == (0.0, 0.5)
+    assert curvature(li.KnownConstants()) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("batching", "unequal"),
+    [
+        (li.FullBatch(), False),
+        (li.Cyclic(2), False),
+        (li.Cyclic(3), True),
+        (li.FixedSize(3), False),
+        (li.BallsInBins(2), True),
+        (li.Poisson(0.5), True),
+    ],
+)
+def test_batches_that_differ_in_size(batching, unequal):
+    run = li.Run(n=4, steps=2, step_size=0.1, batching=batching)
+    assert witnesses.unequal_batches(run) == unequal
