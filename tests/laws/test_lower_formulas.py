@@ -153,10 +153,10 @@ def test_a_quiet_run_is_seen_and_a_random_start_hides(schedule):
 def test_long_runs_that_are_not_followed(monkeypatch, limit):
     """No statement, unless steps contract without a change of sign."""
     monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", limit)
-    for step, told in ((0.3, True), (0.249, True), (0.25, limit >= STEPS), (0.9, limit >= STEPS)):
+    for step, stated in ((0.3, True), (0.249, True), (0.25, limit >= STEPS), (0.9, limit >= STEPS)):
         facts = {"sensitivity": 1.3, "smooth": 4.0, "strong": 1.0 if step == 0.3 else 4.0}
         run = run_of(facts, step_size=step)
-        assert (bound("quadratic-witness", run).mu > 0) == told
+        assert (bound("quadratic-witness", run).mu > 0) == stated
         listed = replace(run, noise=li.GradientNoise(STDS))
         assert (bound("quadratic-witness", listed).mu > 0) == (limit >= STEPS)
 
@@ -247,7 +247,7 @@ def test_the_mean_shift_of_drawn_records(schedule, ridge, batching):
 @pytest.mark.parametrize("limit", [4, 5])
 def test_sums_that_are_too_long_say_nothing(monkeypatch, limit):
     monkeypatch.setattr(witnesses, "LONGEST", limit)
-    for ridge, schedule, told in (
+    for ridge, schedule, stated in (
         (0.0, "constant", True),
         (3.0, "constant", True),
         (10 / 3, "constant", limit == 5),
@@ -256,7 +256,7 @@ def test_sums_that_are_too_long_say_nothing(monkeypatch, limit):
     ):
         loss = li.Logistic(intercept=0.0, ridge=ridge)
         run = run_of(loss=loss, batching=li.Poisson(0.5), **SCHEDULES[schedule])
-        assert (bound("linear-witness", run).delta(0.0) > 0) == told
+        assert (bound("linear-witness", run).delta(0.0) > 0) == stated
 
 
 def test_draws_without_noise_or_gradient():

@@ -246,7 +246,7 @@ def test_exchanges_follow_without_stated_curvature():
 
 # The examples.
 
-WHOLE = {
+FULL_BATCHES = {
     "composition-langevin",
     "bounded-domain-convex",
     "langevin-linear",
@@ -274,7 +274,7 @@ def test_examples_describe_what_pages_say():
     for name in QUICK:
         assert isinstance(match(TABLE[name], TABLE[name].example), Applies)
     read = {name: each.example.divisor for name, each in TABLE.items()}
-    assert read == {name: 1000 if name in WHOLE else 100 for name in TABLE}
+    assert read == {name: 1000 if name in FULL_BATCHES else 100 for name in TABLE}
     bounded = TABLE["lipschitz-bounded-domain"].example
     assert bounded.loss.facts() == li.LossFacts(lipschitz=0.001, smooth=1.0, strong=0.0)
     rough = TABLE["hoelder-bounded-domain"].example

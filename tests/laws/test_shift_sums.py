@@ -223,7 +223,7 @@ def test_the_latest_shift_covers_every_earlier_one():
 
 
 @pytest.mark.parametrize("towards_end", [True, False])
-def test_groups_are_counted_and_weighed(towards_end):
+def test_groups_hold_every_position_and_its_weight(towards_end):
     every = groups(WEIGHTS, 4, 4, towards_end=towards_end)
     assert every == [Group(w, k, k) for k, w in enumerate(WEIGHTS)]
     assert groups(WEIGHTS, 2, 9, towards_end=towards_end) == [
