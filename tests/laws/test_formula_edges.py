@@ -212,6 +212,24 @@ def test_long_schedules_count_their_last_steps(monkeypatch, longest):
     assert bound("sgld-strongly-convex-batch", run).mu == pytest.approx(exact, rel=1e-11)
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_full_batches_with_any_steps(schedule):
+    """alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c T)), and c = strong / (2 sigma^2)."""
+    size, etas = SCHEDULES[schedule]
+    time = sum(etas or size.values)
+    for strong, sigma, constant in ((0.6, 0.7, 0.9), (0.2, 1.6, 0.1)):
+        facts = {"sensitivity": 1.3, "smooth": 1.0, "strong": strong}
+        start = li.GaussianStart(math.sqrt(2 * sigma**2 / strong))
+        run = run_of(facts, step_size=size, noise=li.Langevin(sigma), start=start)
+        slope = (1.3 / sigma / N) ** 2 / strong * (1 - math.exp(-strong * time / 2))
+        for name in ("sgld-lsi", "sgld-strongly-convex"):
+            assert bound(name, run).rdp(3.0) == pytest.approx(3 * slope, rel=1e-10)
+        given = run_of(facts | {"log_sobolev": constant}, step_size=size, noise=run.noise)
+        rate = sigma**2 * constant
+        slope = (1.3 / N) ** 2 / (2 * constant * sigma**4) * (1 - math.exp(-rate * time))
+        assert bound("sgld-lsi", given).rdp(3.0) == pytest.approx(3 * slope, rel=1e-10)
+
+
 # Sampling.
 
 

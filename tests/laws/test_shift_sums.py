@@ -1,6 +1,7 @@
 """Allocated shifts by brute force: restarts, positions, groups of positions, weakly convex steps."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -10,10 +11,12 @@ import lastiterate as li
 from lastiterate.analysis import block_positions, shifts
 from lastiterate.analysis.block_positions import (
     Group,
+    block_constants,
     constant_atoms,
     groups,
     latest_shift,
     merge_places,
+    place_mus,
     shifts_of_schedule,
     tail_groups,
 )
@@ -108,6 +111,8 @@ def test_the_optimum_is_that_of_the_best_pools():
         ([1.0, 1.0, 1.0], [0.5, 0.1, 0.0], [0.04, 0.0, 0.0], 0.0, math.inf),
         ([1.0, 1.0], [0.5, 0.5], [0.0, 0.0], 0.0, math.inf),
         ([1.0, 1.0], [0.0, 0.0], [0.0, 0.0], 0.0, 0.0),
+        ([1.0, 1.0], [1.0, 1.0], [math.inf, 1.0], 0.0, math.inf),
+        ([math.inf, math.inf], [1.0, 1.0], [1.0, 1.0], 0.0, math.inf),
     ],
 )
 def test_optimal_shifts_of_short_runs(c, s, v, start, mu):
@@ -171,10 +176,10 @@ def test_a_search_asks_within_its_range_and_finds_the_least(longest):
 
 
 @pytest.mark.parametrize("c", [0.0, 0.6, 0.999, 1.0, 1.0001, 1.4])
-@pytest.mark.parametrize(("steps", "blocks"), [(1, 1), (6, 1), (3, 5), (5, 5), (9, 4), (12, 3)])
+@pytest.mark.parametrize(("steps", "blocks"), [(1, 1), (12, 1), (7, 2), (3, 5), (9, 4), (12, 3)])
 @pytest.mark.parametrize("diameter", [math.inf, 0.2, 4.0])
 def test_positions_of_constant_schedules(c, steps, blocks, diameter):
-    for s, v in ((0.7, 0.3), (1.5, 2.0), (0.0, 0.3)):
+    for s, v in ((0.7, 0.3), (1.5, 2.0), (0.03, 0.3), (0.0, 0.3)):
         found = constant_mus(c, s, v, steps, blocks, diameter)
         assert found.shape == (blocks,)
         for place in range(blocks):
@@ -339,6 +344,8 @@ def test_many_positions_fall_into_groups(monkeypatch):
     assert [last for _, last in found[:13]] == [3, 8, 16, 17, 25, 26, 30, 32, 34, 35, 36, 38, 39]
     assert [last for _, last in found[13:]] == [44, 53, 62, 66, 71, 75, 80, 84, 86, 88, 89]
     assert [last for _, last in block_positions._groups(13, 13, 12)] == [2, 5, 6, 9, 11, 12]
+    for end in range(1, 21):  # no group lies on both sides of where the run ends
+        assert end - 1 in [last for _, last in block_positions._groups(20, end, 12)]
     monkeypatch.setattr(block_positions, "MOST_FOLLOWED", 0)
     monkeypatch.setattr(block_positions, "FEWEST_GROUPS", 6)
     rng = np.random.default_rng(4)
@@ -356,6 +363,72 @@ def test_many_positions_fall_into_groups(monkeypatch):
                 exact if diameter == math.inf else min(exact, best_restart(c, shift, v, diameter))
             )
             assert mus[first : last + 1] == pytest.approx(exact, rel=1e-12)
+
+
+def test_weights_of_every_level_are_added():
+    """Of blocks that are alike by their number, of all others one by one."""
+    for weights in ([0.1, 0.3, 0.3, 0.3], [0.3, 0.3, 0.3, 0.1], [0.25] * 4):
+        level = np.array([0, 1, 1, 3])
+        found = block_positions._sums(level, np.array(weights))
+        exact = [weights[0], weights[1] + weights[2], 0.0, weights[3]]
+        assert found == pytest.approx(exact, rel=1e-15)
+
+
+# Positions of a run.
+
+
+def maps(run, lowest, highest, weight):
+    """The Lipschitz constants of every step, with a proximal term of this weight."""
+    eta = run.step_sizes
+    return np.maximum(abs(1 - eta * lowest), abs(1 - eta * highest)) / (1 + eta * weight)
+
+
+def positions(run, c, weight):
+    """The least of all allocations and restarts, position by position."""
+    scale = run.step_sizes / (1 + run.step_sizes * weight)
+    unit, diameter = run.facts().fact("sensitivity") / run.divisor, run.domain.diameter()
+    found = []
+    for place in range(run.blocks):
+        s = np.where(np.arange(run.steps) % run.blocks == place, scale * unit, 0.0)
+        arrays = c, s, (scale * run.noise_stds) ** 2
+        mu = optimal_mu(*arrays)
+        found.append(mu if math.isinf(diameter) else min(mu, best_restart(*arrays, diameter)))
+    return found
+
+
+@pytest.mark.parametrize("step", [0.5, 1.5, "listed"])
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+@pytest.mark.parametrize("radius", [math.inf, 0.05])
+def test_positions_of_blocks_of_two_sizes(step, weight, radius):
+    """Four of six records, then two, with half of the curvature."""
+    run = li.Run(
+        n=6,
+        steps=9,
+        step_size=np.linspace(0.3, 1.4, 9).tolist() if step == "listed" else step,
+        noise=li.GradientNoise(0.8),
+        batching=li.Permuted(4),
+        prox=li.penalties.L2Squared(weight) if weight else None,
+        domain=li.domains.Ball(radius) if radius < math.inf else li.domains.Everywhere(),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.3, smooth=1.0, strong=0.4)),
+    )
+    full, short = maps(run, 0.4, 1.0, weight), maps(run, 0.2, 1.0, weight)
+    by_block = np.where(np.arange(9) % 2 == 0, full, short)
+    exact = positions(run, by_block, weight)
+    assert place_mus(run) == pytest.approx(exact, rel=1e-10)
+    assert (place_mus(run) <= np.array(positions(run, short, weight)) * UP).all()
+    assert block_constants(run) == pytest.approx(by_block, rel=1e-12)
+    crowded = place_mus(run, (0.5, 1.5))
+    exact = positions(run, maps(run, 0.2, 1.5, weight), weight)
+    assert crowded == pytest.approx(exact, rel=1e-10)
+
+
+def test_positions_without_a_shift_or_noise():
+    for sensitivity, noise, mu in ((0.0, 0.0, 0.0), (0.0, 0.8, 0.0), (4.0, 0.0, math.inf)):
+        loss = li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=1.0, strong=0.0))
+        run = li.Run(n=2, steps=2, step_size=0.5, noise=li.GradientNoise(noise), loss=loss)
+        assert place_mus(run).tolist() == [mu]
+    one = replace(run, noise=li.GradientNoise(0.8))  # a shift of exactly 1
+    assert place_mus(one) == pytest.approx([math.sqrt(2) * 2 / 0.8], rel=1e-11)
 
 
 # Correlated noise, weakly convex steps.
