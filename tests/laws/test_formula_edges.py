@@ -11,7 +11,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi
 from lastiterate.curves.sampled_batches import FixedSizeSteps
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.theorems import TABLE, langevin
+from lastiterate.theorems import TABLE, langevin, sampling
 from lastiterate.theorems.iteration import spread
 from lastiterate.theorems.sampling import strengths
 from lastiterate.theorems.theorem import match
@@ -284,3 +284,21 @@ def test_renyi_divergences_of_poisson_batches():
     run = run_of({"sensitivity": 1.0}, batching=li.Poisson(0.5))
     found = bound("poisson-rdp", run)
     assert isinstance(found, SampledRenyi) and found.rate == 0.5 and found.counts == (STEPS,)
+
+
+@pytest.mark.parametrize(
+    ("name", "batching", "chance", "every"),
+    [
+        ("restarted-allocation-pld", li.RandomAllocation(2), 1 / 3, 3),
+        ("restarted-poisson-pld", li.Poisson(0.4), 0.4, 1),
+    ],
+)
+def test_loads_of_batches_follow_the_chance_of_a_record(monkeypatch, name, batching, chance, every):
+    """Batches are as full as the chance of the other records says; restarts lie between passes."""
+    asked = {}
+    monkeypatch.setattr(
+        sampling, "search_restarts", lambda run, **more: asked.update(more) or Gdp(0.0)
+    )
+    run = run_of({"sensitivity": 1.0, "smooth": 1.0, "strong": 0.5}, batching=batching)
+    bound(name, run)
+    assert (asked["chance"], asked["every"]) == (chance, every)
