@@ -252,8 +252,17 @@ def test_two_values_are_exact_and_more_are_rounded_down():
     (between,) = np.flatnonzero(three.masses[1:-1]) + 1
     place = between * three.spacing
     assert 0.5 - three.spacing < place <= 0.5 and three.masses[between] == 0.3
+    # on a mark, or nearer to it than its own rounding: the mark before
+    for slight in (0.0, 5e-10, -5e-10):
+        near = law_of([0.0, (100 - slight) / 4095, 1.0], [0.2, 0.3, 0.5])
+        assert np.flatnonzero(near.masses[1:-1]) + 1 == [99]
     one = law_of([2.0, 2.0], [0.5, 0.5])
     assert one.spacing == 0 and one.masses.tolist() == [1.0] and one.low == 2.0
+
+
+def test_probabilities_add_up_to_one():
+    masses, places = GridDistribution(0.0, 1.0, np.array([0.5, 0.2]), 0.1, -1.0, 2.0).points()
+    assert masses == pytest.approx([1 / 8, 5 / 8, 2 / 8]) and places.tolist() == [-1.0, 0.0, 1.0]
 
 
 def test_scaled_laws_stay_below():
@@ -277,6 +286,9 @@ def test_tails_are_cut_where_they_are_small(monkeypatch):
     masses = np.array([0.05, 0.4, 0.45, 0.06, 0.03])
     found = witnesses._drop_tails(GridDistribution(1.0, 0.5, masses, 0.0, 0.0, 9.0))
     assert found.low == 1.5 and found.masses == pytest.approx([0.4, 0.54], rel=1e-14)
+    masses = np.array([0.05, 0.4, 0.2, 0.25, 0.06, 0.03])
+    found = witnesses._drop_tails(GridDistribution(1.0, 0.5, masses, 0.0, 0.0, 9.0))
+    assert found.low == 1.5 and found.masses == pytest.approx([0.4, 0.2, 0.34], rel=1e-14)
     for masses, low, kept in (
         ([0.0, 0.0, 1.0], 1.5, [0.0, 1.0]),
         ([1.0, 0.0, 0.0], 1.0, [1.0, 0.0]),
@@ -313,6 +325,8 @@ def test_different_spacings_meet_on_one(monkeypatch):
     below(coarse, *exact_sum(values), tolerance=0.15)
     fits = GridDistribution(0.0, 1.0, np.full(10, 0.1), 0.0, 0.0, 9.0)
     assert add(fits, fits).spacing == 1.0 and add(fits, fits).masses.size == 19
+    longer = GridDistribution(0.0, 1.0, np.full(11, 1 / 11), 0.0, 0.0, 10.0)
+    assert add(fits, longer).spacing == pytest.approx(19 / 16)
 
 
 def test_a_coarser_lattice_is_rounded_down():
