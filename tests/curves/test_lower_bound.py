@@ -2,8 +2,10 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
+from scipy.special import log_ndtr, ndtr
 
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
@@ -120,6 +122,100 @@ def test_without_noise_what_participates_is_seen():
     assert MixturePair((0.5, 0.5), (-math.inf, math.inf)).epsilon(0.4) == math.inf
 
 
+SIDES = [(0.0, 1), (0.4, 1), (1.0, 1), (0.0, -1), (0.7, -1)]
+"""How far the neighbour is opposed, and the sign of the smaller mu."""
+
+
+def exact_tails(weights, mus, opposed, x):
+    """P(x, inf) and Q(x, inf) with 40 digits."""
+    ahead = mp.fsum(mp.mpf(w) * mp.ncdf(mp.mpf(m) - x) for w, m in zip(weights, mus, strict=True))
+    behind = mp.fsum(
+        mp.mpf(w) * mp.ncdf(-mp.mpf(opposed) * mp.mpf(m) - x)
+        for w, m in zip(weights, mus, strict=True)
+    )
+    return ahead, behind
+
+
+@pytest.mark.parametrize("opposed, sign", SIDES)
+def test_tails_are_rounded_against_the_claim(opposed, sign):
+    """P down and Q up, also where every mu is as large as it is rounded, and by little."""
+    weights, mus = (0.25, 0.75), (sign * 0.5, 2.0)
+    side = MixturePair(weights, mus, opposed)._side
+    with mp.workdps(40):
+        for x in (-6.0, -1.0, 0.3, 2.5, 9.0):
+            ahead, log_behind = side._tails(x)
+            p, q = exact_tails(weights, mus, opposed, mp.mpf(x))
+            assert p * (1 - mp.mpf("1e-6")) <= ahead <= p * (1 - mp.mpf("5e-13"))
+            assert mp.mpf("5e-13") <= log_behind - mp.log(q) <= mp.mpf("1e-6")
+
+
+@pytest.mark.parametrize("opposed, sign", SIDES)
+def test_likelihood_ratios_and_their_slopes(opposed, sign):
+    weights, mus = np.array([0.25, 0.75]), np.array([sign * 0.5, 2.0])
+    side = MixturePair(tuple(weights), tuple(mus), opposed)._side
+
+    def log_ratio(x):
+        p, q = (
+            (weights * np.exp(-((x - shift * mus) ** 2) / 2)).sum() for shift in (1.0, -opposed)
+        )
+        return math.log(p / q)
+
+    for x in (-3.0, -0.4, 0.0, 0.9, 4.0):
+        value, slope = side._log_ratio(x)
+        assert value == pytest.approx(log_ratio(x), abs=1e-7)
+        steep = (log_ratio(x + 1e-5) - log_ratio(x - 1e-5)) / 2e-5
+        assert slope == pytest.approx(steep, abs=1e-6)
+    for wanted in (0.0, 0.2, 1.0, 5.0) + (60.0,) * (sign > 0):
+        x = side._threshold(wanted)
+        assert side._log_ratio(x)[0] == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "weights, mus, opposed",
+    [
+        ((0.3, 0.7), (0.2, 1.5), 0.0),
+        ((0.9, 0.1), (0.4, 2.0), 0.0),
+        ((0.5, 0.5), (1.0, 100.0), 1.0),
+        ((0.6, 0.4), (2.0, 90.0), 0.7),
+        ((0.97, 0.03), (0.1, 7.0), 0.5),
+        ((0.2, 0.8), (-1.0, 0.6), 0.0),
+    ],
+)
+def test_the_best_half_line_is_found(weights, mus, opposed):
+    """Delta at an epsilon, and epsilon at a delta, against every half line of a fine grid."""
+    pair, w = MixturePair(weights, mus, opposed), np.array(weights)[:, None]
+    x = np.concatenate([np.linspace(-8.0, 12.0, 200_001), np.linspace(12.0, 110.0, 20_001)])
+    m = np.array(mus)[:, None]
+    ahead = (w * ndtr(m - x)).sum(axis=0)
+    log_behind = np.logaddexp(*(np.log(w) + log_ndtr(-opposed * m - x)))
+    for epsilon in (0.0, 0.05, 0.6, 3.0):
+        best = float((ahead - np.exp(np.minimum(epsilon + log_behind, 2.0))).max())
+        assert pair.delta(epsilon) == pytest.approx(max(best, 0.0), rel=1e-5, abs=1e-12)
+    for share in (0.999, 0.97, 0.6, 1e-3):
+        delta = share * pair.delta(0.0)
+        some = ahead > delta
+        best = float((np.log(ahead[some] - delta) - log_behind[some]).max())
+        assert pair.epsilon(delta) == pytest.approx(best, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "weights, mus, opposed, epsilon",
+    [
+        ((0.054, 0.424, 0.522), (-8.2, 8.1, 14.8), 1.0, 0.3),
+        ((0.051, 0.779, 0.17), (-2.3, 2.7, 0.95), 1.0, 0.3),
+        ((0.074, 0.08, 0.846), (2.4, -2.7, 1.4), 0.5, 1.0),
+    ],
+)
+def test_half_lines_where_the_likelihood_ratio_turns(weights, mus, opposed, epsilon):
+    """A mu below 0 makes it fall far to the right, where Newton's steps begin."""
+    side = MixturePair(weights, mus, opposed)._side
+    assert side.reach == pytest.approx(opposed * max(map(abs, mus)))
+    x, w = np.linspace(-3, 9, 2001)[:, None], np.array(weights)
+    one, two = (ndtr(shift * np.array(mus) - x) @ w for shift in (1.0, -opposed))
+    best = (one - math.exp(epsilon) * two).max()
+    assert side.delta(epsilon) == pytest.approx(float(best), rel=1e-3)
+
+
 def test_a_lower_bound_is_not_a_curve():
     pair = MixturePair.of_one(1.0)
     assert isinstance(pair, LowerBound) and not isinstance(pair, Curve)
@@ -141,6 +237,7 @@ def test_a_lower_bound_is_not_a_curve():
         lambda c: MixturePair((0.5, 0.4), (1.0, 2.0)),
         lambda c: MixturePair((1.5, -0.5), (1.0, 2.0)),
         lambda c: MixturePair((1.0,), (math.nan,)),
+        lambda c: MixturePair((0.5, 0.5), (1.0, math.nan)),
         lambda c: MixturePair((1.0,), (1.0,), 1.1),
         lambda c: MixturePair((1.0,), (1.0,), -0.1),
     ],
