@@ -58,7 +58,7 @@ def test_steps_of_all_records_and_a_gaussian_mechanism(mu, coarse):
 
 @pytest.mark.parametrize("rate, z, mu", [(0.2, 1.0, 0.0), (0.01, 2.0, 0.0), (1.0, 2.0, 0.6)])
 def test_small_deltas_of_one_step_have_no_floor(rate, z, mu):
-    """Down to 1e-40, far below what rounding hides, in both orders, with a Gaussian mechanism too."""
+    """Down to 1e-40, which rounding would hide, in both orders, also with a Gaussian mechanism."""
     curve = Pld(rate, (z,), (1,), mu=mu)
     law = sampled_batches._far_law(replace(curve, mu=0.0))
     for epsilon in (0.1, 1.0, 2.0, 5.0):
