@@ -46,7 +46,7 @@ def _gibbs_start(run: Run) -> Satisfied | Violated:
         return noise
     wanted = math.sqrt(2 * run.temperature / strong.value)
     std = run.start.std
-    if not math.isclose(std, wanted, rel_tol=1e-9):
+    if not math.isclose(std, wanted, rel_tol=1e-13):  # less than bounds are rounded up by
         return Violated(
             f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
             f"use start=GaussianStart({wanted!r})"
