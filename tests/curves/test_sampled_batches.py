@@ -7,6 +7,7 @@ from dataclasses import replace
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from lastiterate.curves import sampled_batches, subsampling
 from lastiterate.curves.curve import BestOf, Exchanged, Grouped
@@ -343,3 +344,33 @@ def test_noises_without_amplification(monkeypatch):
         curve = FixedSizeSteps(0.1, (0.5, 2e6), (1, 1), coarse=coarse)
         assert curve.law() == (None, 0.0)
     assert seen == [50, 12]
+
+
+@pytest.mark.parametrize(
+    "rate, z, fewer, more",
+    [
+        (1e-6, 0.8, 10**6, 2 * 10**6),  # draws so rare that their window is found far out
+        (1e-6, 3.0, 9 * 10**6, 11 * 10**6),  # and more steps than a fine grid has nodes for
+    ],
+)
+def test_fewer_steps_cost_less_however_many_they_are(rate, z, fewer, more):
+    few, many = (FixedSizeSteps(rate, (z,), (count,)) for count in (fewer, more))
+    assert few.law() is not None and many.law() is not None
+    assert few.epsilon(1e-6) < many.epsilon(1e-6) < 2
+
+
+def test_very_many_steps_are_nearly_gaussian():
+    """The variance of one ratio Y is 2 int_1^inf f(g) (1 + 1/g^3) dg, f(g) = E[(Y - g)_+] in both
+    orders."""
+    rate, z, steps = 1e-5, 3.0, 10**7
+
+    def integrand(loss):
+        g = 1 + rate * math.expm1(loss)
+        f = rate * Gdp(1 / z).delta(loss)
+        return 2 * f * (1 + g**-3) * rate * math.exp(loss)
+
+    limit = Gdp(math.sqrt(steps * quad(integrand, 0, 12, epsabs=0, epsrel=1e-8)[0]))
+    found = FixedSizeSteps(rate, (z,), (steps,), replaced=True)
+    assert found.law() is not None
+    for epsilon in (0.0, limit.mu, 2 * limit.mu):
+        assert 0.999 < found.delta(epsilon) / limit.delta(epsilon) < 1.02

@@ -335,6 +335,8 @@ def _convolve(
     What lies beyond the window, at either end, is lost.
     """
     low, high = _window(parts, h, LOWEST if rare else USUAL)
+    if high - low >= LARGEST and not rare:  # every window holds: draws may be rare here too
+        low, high = _window(parts, h)
     size = 2 ** max(1, math.ceil(math.log2(high - low + 1)))
     if size > LARGEST:
         raise ValueError("too many nodes")

@@ -44,6 +44,8 @@ LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 0.1, 1e6
 """Noise multipliers below, and runs whose least one is above, get no amplification."""
 FINE, COARSE = 50, 12
 """Nodes per standard deviation of one step's loss, and of the composition's after it is made."""
+WIDER = (1, 2, 4, 8, 16)
+"""Factors by which one step has fewer nodes where its composition has too many."""
 FINE_FIXED_LEVELS, COARSE_FIXED_LEVELS = 16, 4
 """Different noise multipliers that are distinguished; others are rounded down."""
 MOST_NODES = 2**18
@@ -79,15 +81,19 @@ class FixedSizeSteps(DominatingPair):
         if not LEAST_MULTIPLIER <= min(self.multipliers) <= LARGEST_MULTIPLIER:
             return None
         resolution = COARSE if self.coarse else FINE
-        try:
-            return compose_ratios(self._parts(resolution), resolution), 0.0
-        except (ValueError, OverflowError):
-            return None
+        for wider in WIDER:  # a step of the grid; that of many steps would not fit otherwise
+            try:
+                return compose_ratios(self._parts(resolution / wider), resolution), 0.0
+            except OverflowError:
+                return None
+            except ValueError:
+                continue
+        return None
 
     def far_law(self) -> Tilted | Chernoff:
         return tilt_product(self._parts(COARSE))
 
-    def _parts(self, resolution: int) -> tuple[tuple[Ratio, int], ...]:
+    def _parts(self, resolution: float) -> tuple[tuple[Ratio, int], ...]:
         """The pairs of single steps, and how many are alike."""
         given = tuple(
             sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
