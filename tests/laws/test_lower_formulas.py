@@ -245,7 +245,6 @@ def test_the_mean_shift_of_drawn_records(schedule, ridge, batching):
         assert exact - 2e-3 < middle <= exact + 1e-12
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")  # -inf times 0, which is not read
 @pytest.mark.parametrize("limit", [4, 5])
 def test_sums_that_are_too_long_say_nothing(monkeypatch, limit):
     monkeypatch.setattr(witnesses, "LONGEST", limit)
@@ -259,6 +258,13 @@ def test_sums_that_are_too_long_say_nothing(monkeypatch, limit):
         loss = li.Logistic(intercept=0.0, ridge=ridge)
         run = run_of(loss=loss, batching=li.Poisson(0.5), **SCHEDULES[schedule])
         assert (bound("linear-witness", run).delta(0.0) > 0) == stated
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_map_to_one_point_is_accounted_without_a_warning():
+    loss = li.Logistic(intercept=0.0, ridge=2.0)
+    run = run_of(loss=loss, batching=li.Poisson(0.5), step_size=0.5)
+    assert bound("linear-witness", run).delta(0.0) > 0
 
 
 def test_sums_beyond_double_precision_say_nothing():

@@ -242,7 +242,8 @@ def unequal_batches(run: Run) -> bool:
 
 def power(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
     """(sign e^rate)^count."""
-    size = np.where(count == 0, 1.0, np.exp(rate * count))
+    # a map to one point has rate -inf, and its power 0 is 1 as well
+    size = np.where(count == 0, 1.0, np.exp(rate * np.maximum(count, 1)))
     return size if sign > 0 else np.where(count % 2 == 0, size, -size)
 
 
@@ -252,7 +253,7 @@ def geometric(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
         return (1 - power(sign, rate, count)) / (1 + math.exp(rate))
     if rate == 0:
         return count.astype(np.float64)
-    return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
+    return np.where(count == 0, 0.0, np.expm1(rate * np.maximum(count, 1)) / math.expm1(rate))
 
 
 def log_with_sign(factor_from_one: float) -> tuple[int, float]:
