@@ -68,6 +68,7 @@ def test_a_table_has_a_width_where_no_delta_has_an_epsilon():
     assert _width(GdpMixture((0.75, 0.25), (math.inf, 2.0))) == pytest.approx(3.0)
     assert _width(Gdp(math.inf)) == pytest.approx(3.0)
     assert _width(Gdp(0.0)) == pytest.approx(3.0)
+    assert _width(Gdp(0.01)) == pytest.approx(3 * Gdp(0.01).epsilon(1e-6) + 1e-9)
 
 
 @pytest.mark.parametrize(
