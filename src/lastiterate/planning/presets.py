@@ -329,10 +329,10 @@ def _describe_minimised(
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )
-    runs = _minimised_runs(asked, cap)
+    runs = _describe_minimisers(asked, cap)
     if not runs and asked.task.n > FEWER:
         fewer = replace(asked, task=replace(asked.task, n=FEWER))
-        if _minimised_runs(fewer, cap):  # which needs more epsilon
+        if _describe_minimisers(fewer, cap):  # which needs more epsilon
             raise InputError(
                 "n",
                 f"is too large for {PERTURBED}: its noise would be less than its solver rounds "
@@ -350,7 +350,7 @@ def _describe_minimised(
     return min(runs, key=asked.risk)
 
 
-def _minimised_runs(asked: PlanRequest, cap: float | None) -> list[Run]:
+def _describe_minimisers(asked: PlanRequest, cap: float | None) -> list[Run]:
     best = families.plan_weighted(asked)
     found = (families.minimiser_run_of(best, share, cap=cap) for share in families.SHARES)
     return [run for run in found if run is not None]
