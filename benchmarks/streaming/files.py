@@ -25,7 +25,7 @@ COMMANDS = {
     "check": ("check", "{file}", "--schema", "{schema}"),
     "train --memory 1GB": (
         *("train", "{file}", "--schema", "{schema}", "--epsilon", "1", "--memory", "1GB"),
-        *("--algorithm", "cyclic-dp-sgd", "--batch", "cyclic:10000", "--out", "{model}"),
+        *("--time-budget", "60", "--out", "{model}"),
     ),
     "predict": ("predict", "{model}", "{file}", "--out", "{out}"),
 }
