@@ -519,7 +519,7 @@ def test_a_stored_curve_has_fields_of_their_types() -> None:
         {"type": "Pld", "rate": 0.1, "multipliers": [1.0], "counts": [math.nan]},
         {"type": "Selected", "curve": one, "runs": one},
     ):
-        with pytest.raises(InputError, match="curve|size|values|counts"):
+        with pytest.raises(InputError, match=r"curve|size|values|counts"):
             curve_from_dict(told)
     runs = {"type": "NegativeBinomial", "shape": -0.5, "stop": 0.1}
     assert curve_from_dict({"type": "Selected", "curve": one, "runs": runs}).curve.mu == 1
