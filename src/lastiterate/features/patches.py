@@ -296,7 +296,7 @@ class Patches(RecordMap):
             small = np.moveaxis(planes.reshape(len(given), -1, *planes.shape[1:]), 1, 3)
             found = np.zeros((CHUNK, recipe.responses), dtype=np.float32)
             found[: len(given)] = respond(recipe, basis, small * np.float32(255)) - basis.centre
-            rows = along_axes(found)  # a product of one size has the same bits
+            rows = along_axes(found)
             norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
             rows = (rows / np.where(norms > 0, norms, 1.0)).astype(np.float32)
             out[first : first + CHUNK] = rows[: len(given)]
