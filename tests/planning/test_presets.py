@@ -277,7 +277,8 @@ def test_small_deltas_cover_the_failure_of_a_measured_smoothness(name, n, rows):
     delta, task = automatic_delta(n), Task(n, 5, 2, 1.0, rows_per_unit=rows)
     run = describe_algorithm(PlanRequest(task, 8.0, delta, "zero-out", 1e9), name)
     *parts, last = run.preprocessing
-    assert last.failure == pytest.approx(min(1e-8, delta / 1000))
+    unit = sum(math.exp(8.0 / rows * record) for record in range(rows))
+    assert last.failure == pytest.approx(min(1e-8, delta / 1000 / unit))
     rarely = replace(run, preprocessing=(*parts, replace(last, failure=1e-15)))
     found, least = (
         li.calibrate(each, epsilon=8.0, delta=delta).run.noise.z for each in (run, rarely)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from lastiterate.curves.curve import log_powers
 from lastiterate.errors import InputError
 from lastiterate.planning import families
 from lastiterate.planning.families import balance_ridge, one_record_run, output_run, snapshot_run
@@ -47,8 +48,10 @@ WAY = 0.54  #: the length of all steps on capped losses, relative to that with c
 LONGEST = 1.9  #: steps, relative to 1/smooth
 SMOOTH_SHARE = 0.03  #: part of the budget mu^2 that a top eigenvalue may cost
 LIKELIEST, RARER, RAREST = 1e-8, 1000, 1e-15
-"""The failure of its measurement: at most so likely, and by so much less than delta; not measured
-below the last."""
+"""The failure of its measurement: at most so likely, by so much less than the delta of a record
+among those of a unit (``Grouped``), and not less than the last."""
+FEWEST_FAILURES = 10
+"""Failures that this delta must cover."""
 FEWER = 1_000_000
 """Records for which a perturbed objective's solver rounds little."""
 EXPECTED, WORTH = 0.25, 0.8
@@ -272,8 +275,11 @@ def _describe_capped(
     expected = EXPECTED + 6 * multiplier / batching.divisor(
         task.n
     )  # what is added keeps it an upper bound
-    failure = min(LIKELIEST, asked.delta / RARER)
-    paid = prox is None and expected < WORTH and task.rows_per_record == 1 and failure >= RAREST
+    rows = task.rows_per_unit
+    covered = asked.delta * math.exp(-log_powers(asked.epsilon / rows, rows))
+    failure = max(min(LIKELIEST, covered / RARER), RAREST)
+    paid = prox is None and expected < WORTH and task.rows_per_record == 1
+    paid = paid and covered > FEWEST_FAILURES * RAREST
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
     length = WAY * families.path_length(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
