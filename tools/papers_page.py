@@ -15,7 +15,7 @@ from typing import Any
 
 from lastiterate_papers import ITEMS, Item, Panel, Trace
 from lastiterate_papers.item import shown
-from lastiterate_papers.picture import drawn
+from lastiterate_papers.files import drawn
 
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# The papers, item by item

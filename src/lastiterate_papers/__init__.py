@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from lastiterate_papers import (
     bok,
-    bok_mnist,
     chien,
     chourasia_dynamics,
     chourasia_privacy,
@@ -40,7 +39,6 @@ ITEMS: tuple[Item, ...] = (
     *heller_fetaya_sample.ITEMS,
     *heller_fetaya_networks.ITEMS,
     *bok.ITEMS,
-    *bok_mnist.ITEMS,
     *sampling_from_below.ITEMS,
     *later_texts.ITEMS,
     *chien.ITEMS,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import lastiterate as li
 from lastiterate.curves import Gdp
+from lastiterate_papers.comparisons import assumed, curve
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
-from lastiterate_papers.theory import assumed, curve
 
 CHIEN_LI, FORGETTING = (
     "Chien, Li 2024 (arXiv:2410.01068)",

@@ -6,8 +6,8 @@ import math
 
 import lastiterate as li
 from lastiterate.curves import MixturePair
+from lastiterate_papers.comparisons import assumed, bound, curve
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
-from lastiterate_papers.theory import assumed, bound, curve
 
 PAPER = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
 N, SENSITIVITY, SMOOTH, STEP, SIGMA = 5000, 4.0, 4.0, 0.02, 0.02

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from lastiterate.errors import InputError
-from lastiterate_papers.theory import positive
+from lastiterate_papers.comparisons import positive
 
 
 @dataclass(frozen=True)

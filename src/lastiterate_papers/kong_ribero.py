@@ -11,9 +11,9 @@ import numpy as np
 import lastiterate as li
 from lastiterate.analysis import bound_clipped_step
 from lastiterate.curves import Gdp
+from lastiterate_papers.comparisons import assumed, curve
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At
-from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Kong, Ribero 2025 (arXiv:2407.05237v3)"
 RESTORED = (

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
+from lastiterate_papers.comparisons import assumed, curve
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, traced
 from lastiterate_papers.kong_ribero import PAPER
 from lastiterate_papers.ryffel_privacy import digits
-from lastiterate_papers.theory import assumed, curve
 
 Penalty = li.penalties.L1 | li.penalties.NuclearNorm
 STEEPEST, BENT = 0.25, 1 / (6 * math.sqrt(3))

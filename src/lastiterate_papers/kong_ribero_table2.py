@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import lastiterate as li
-from lastiterate_papers.theory import assumed, curve
+from lastiterate_papers.comparisons import assumed, curve
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import Gdp
+from lastiterate_papers.comparisons import Mixture, curve, renyi
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
-from lastiterate_papers.laws import Mixture, renyi
-from lastiterate_papers.theory import curve
 
 YE = "Ye, Shokri 2022 (NeurIPS)"
 ANNAMALAI, CEBERE = (

@@ -11,9 +11,15 @@ import numpy as np
 import lastiterate as li
 from lastiterate.curves import Curve
 from lastiterate_papers import formulas, lemma_51, real_data
+from lastiterate_papers.comparisons import (
+    Mixture,
+    assumed,
+    curve,
+    hockey_stick,
+    projected_renyi,
+    renyi,
+)
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
-from lastiterate_papers.laws import Mixture, hockey_stick, projected_renyi, renyi
-from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Ryffel, Bach, Pointcheval 2022 (hal-03547726)"
 

@@ -11,11 +11,11 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate_papers import formulas
+from lastiterate_papers.comparisons import curve
 from lastiterate_papers.formulas import Choice
 from lastiterate_papers.item import Item, Panel, Result, Row, Work, traced
 from lastiterate_papers.problems import Problem, logistic_problem
 from lastiterate_papers.ryffel_privacy import PAPER as RYFFEL
-from lastiterate_papers.theory import curve
 from lastiterate_papers.utility import ALPHA, PROBLEM, RIDGE, constants, known, langevin, risk
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import lastiterate as li
 from lastiterate.errors import NotCertified
 from lastiterate_papers import lemma_51, real_data
-from lastiterate_papers.bok_mnist import accuracies
+from lastiterate_papers.bok import accuracies
+from lastiterate_papers.comparisons import assumed, curve
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.ryffel_privacy import PAPER
-from lastiterate_papers.theory import assumed, curve
 
 EPSILON, DELTA, BATCH = 1.0, 1e-5, 512
 ANOTHER = (

@@ -9,9 +9,8 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.curves import LowerBound
+from lastiterate_papers.comparisons import Mixture, assumed, bound, curve, epsilon_of
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, near, traced
-from lastiterate_papers.laws import Mixture, epsilon_of
-from lastiterate_papers.theory import assumed, bound, curve
 
 STEINKE = "Steinke et al. 2024 (The last iterate advantage)"
 SHENFELD = "Feldman, Shenfeld 2026 (arXiv:2602.17284)"

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate.bayes import LinearModel
 from lastiterate.errors import InputError
-from lastiterate_papers.theory import positive, whole
+from lastiterate_papers.comparisons import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)

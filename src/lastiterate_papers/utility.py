@@ -10,10 +10,10 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate_papers import formulas
+from lastiterate_papers.comparisons import assumed, curve
 from lastiterate_papers.formulas import Choice, Constants
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work
 from lastiterate_papers.problems import Problem, logistic_problem
-from lastiterate_papers.theory import assumed, curve
 
 CHOURASIA = "Chourasia, Ye, Shokri 2021 (NeurIPS)"
 RIDGE, ALPHA, EPSILON = 0.1, 10.0, 1.0

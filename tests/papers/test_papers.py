@@ -22,15 +22,15 @@ from lastiterate_papers import (
     Trace,
     Work,
     chourasia_dynamics,
+    comparisons,
     files,
     formulas,
-    laws,
     ryffel_risk,
     sampling_from_below,
 )
+from lastiterate_papers.files import MARKERS
 from lastiterate_papers.finished_cells import Cells
 from lastiterate_papers.item import by_name
-from lastiterate_papers.picture import MARKERS
 
 QUICK = (
     "chourasia-fig1",
@@ -204,11 +204,21 @@ def test_the_densities_of_a_step_in_two_ways():
 
 def test_exact_laws_of_mixtures():
     one, two = ((1.0,), (1.0,)), ((1.0,), (0.0,))
-    assert laws.renyi(3.0, one, two, 2.0) == pytest.approx(3 / 8, rel=1e-6)  # order (gap/std)^2 / 2
-    assert laws.projected_renyi(3.0, one, two, 2.0, -60, 60) == pytest.approx(3 / 8, rel=1e-4)
-    assert laws.projected_renyi(3.0, one, two, 2.0, -0.1, 0.1) < 3 / 8, "a projection only loses"
-    assert laws.hockey_stick(0.3, one, two, 2.0) == pytest.approx(Gdp(0.5).delta(0.3), rel=1e-4)
-    assert laws.epsilon_of(1e-3, one, two, 2.0) == pytest.approx(Gdp(0.5).epsilon(1e-3), rel=1e-3)
+    assert comparisons.renyi(3.0, one, two, 2.0) == pytest.approx(
+        3 / 8, rel=1e-6
+    )  # order (gap/std)^2 / 2
+    assert comparisons.projected_renyi(3.0, one, two, 2.0, -60, 60) == pytest.approx(
+        3 / 8, rel=1e-4
+    )
+    assert comparisons.projected_renyi(3.0, one, two, 2.0, -0.1, 0.1) < 3 / 8, (
+        "a projection only loses"
+    )
+    assert comparisons.hockey_stick(0.3, one, two, 2.0) == pytest.approx(
+        Gdp(0.5).delta(0.3), rel=1e-4
+    )
+    assert comparisons.epsilon_of(1e-3, one, two, 2.0) == pytest.approx(
+        Gdp(0.5).epsilon(1e-3), rel=1e-3
+    )
 
 
 def test_a_shuffled_pass_of_one_batch_is_the_gaussian_mechanism():

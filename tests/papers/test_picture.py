@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate.report.charts import STYLES
 from lastiterate_papers import Panel, Trace
-from lastiterate_papers.picture import arranged, drawn, plain
+from lastiterate_papers.files import arranged, drawn, plain
 
 STYLE = list(STYLES)
 X = (500.0, 1000.0, 2000.0)
