@@ -12,6 +12,7 @@ from lastiterate.cli import app
 from lastiterate.engine.streaming import steps as streaming_steps
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
+from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.release import data_file, forget_file, ledger_charge
 from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging
@@ -259,3 +260,148 @@ def test_one_number_in_two_forms_is_refused_across_blocks(place, monkeypatch):
     how = ("forget", "m", "d.csv", "--epsilon", 1, "--memory", "1GB", "--out", "m2", "--ids", "id")
     said = command(*how, "--remove", "seven", code=2)
     assert "--ids must" in said and "007" in said
+
+
+# ``lastiterate.forget`` of a source.
+
+FORGET = dict(epsilon=1.0, delta=1e-5, epochs=20)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return li.train(RUN, (X, Y), epsilon=4.0, delta=1e-5, seed=0)
+
+
+def test_a_source_makes_the_model_of_arrays(trained):
+    gone = [22, 5, 399, 5]  # a record named twice is forgotten once
+    whole = li.forget(trained, X, Y, remove=gone, seed=3, **FORGET)
+    pieces = li.forget(trained, Uneven((X, Y)), remove=gone, seed=3, **FORGET)
+    np.testing.assert_allclose(pieces.released.weights, whole.released.weights, atol=1e-6)
+    assert pieces.certificate.to_json(1e-5) == whole.certificate.to_json(1e-5)
+    assert pieces.unlearning.removed == 3
+    left = tuple(np.delete(part, gone, axis=0) for part in (X, Y))
+    again = li.forget(pieces, Uneven(left), remove=[0], seed=4, **FORGET)
+    assert again.unlearning.removed == 4
+    pair = (trained.run, trained.released.weights)
+    own = li.forget(pair, Uneven((X, Y)), remove=gone, seed=3, **FORGET)
+    assert own.released.weights.tobytes() == pieces.released.weights.tobytes()
+
+
+def test_a_stream_of_a_file_makes_the_model_of_the_command(place):
+    train = ("train", "d.csv", "--epsilon", 2, "--delta", 1e-5, "--algorithm", "forgetting-sgd")
+    command(*train, "--out", "m")
+    model = li.load("m")
+    source = li.data.stream("d.csv", model.schema)
+    found = li.forget("m", source, remove=[10, 11], seed=3, scratch=place, **FORGET)
+    whole = li.forget("m", *source.read_whole(), remove=[10, 11], seed=3, **FORGET)
+    np.testing.assert_allclose(found.released.weights, whole.released.weights, atol=1e-6)
+    other = replace(model.schema, columns=tuple(
+        replace(one, high=4.0) if one.name == "a" else one for one in model.schema.columns
+    ))  # fmt: skip
+    with pytest.raises(InputError, match=r"x must be read through .*stream\(path, model.schema\)"):
+        li.forget(model, li.data.stream("d.csv", other), remove=[1], **FORGET)
+    with pytest.raises(InputError, match="scratch must be a folder"):
+        li.forget(model, source, remove=[1], scratch="nowhere", **FORGET)
+    (place / "d.csv").write_text((place / "d.csv").read_text().replace("p0,", "p9,"))
+    with pytest.raises(InputError, match="changed"):
+        li.forget(model, source, remove=[1], **FORGET)
+
+
+class Short(Arrays):
+    """One record fewer than it says."""
+
+    dear = True
+
+    def pieces(self, most, first=0):
+        for piece in super().pieces(most, first):
+            yield tuple(part[:-1] for part in piece) if len(piece[0]) < most else piece
+
+
+ROUND = Uneven((X, Y))
+BAD = {
+    "a number beyond the source": (ROUND, dict(remove=[N]), "records of the data, 0 .. 399"),
+    "no number": (ROUND, dict(remove=[]), "must be a list of integers"),
+    "everybody": (ROUND, dict(remove=range(N)), "must leave some records"),
+    "a class": (ROUND, dict(remove=np.flatnonzero(Y == 1)), "leave a record of every class"),
+    "targets twice": (ROUND, dict(remove=[1], y=Y), "y must be left out where x is a source"),
+    "arrays without targets": (X, dict(remove=[1]), "y must be left out where x is a source"),
+    "another width": (Uneven((X[:, :3], Y)), dict(remove=[1]), "the 5 features of the model"),
+    "another size": (Uneven((X[1:], Y[1:])), dict(remove=[1]), "the 400 records that are left"),
+    "unknown classes": (Uneven((X, Y + 1)), dict(remove=[1]), "must be class indices 0..1"),
+    "rows alone": (Uneven((X,)), dict(remove=[1]), r"rows \(m, d\) of numbers and targets"),
+    "columns": (Uneven((X, Y[:, None])), dict(remove=[1]), r"rows \(m, d\) of numbers and targets"),
+    "fewer records": (Short((X, Y)), dict(remove=[1]), "must hold 400 records in every pass"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_source_is_refused(trained, what):
+    source, given, why = BAD[what]
+    with pytest.raises(InputError, match=why):
+        li.forget(trained, source, **FORGET | given)
+
+
+def test_a_minimiser_of_arrays_needs_arrays():
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=0.1, fit_intercept=False).fit(X, Y)
+    with pytest.raises(InputError, match=r"give rows and labels as arrays: forget\(model, x, y"):
+        li.forget(model, Uneven((X, Y)), remove=[1], row_norm=9.0, **FORGET)
+
+
+def test_numbers_are_no_classes():
+    target = np.arange(N) // 100  # integers of which one record alone may hold a value
+    target[7] = 9
+    run = replace(RUN, loss=li.HuberRidge(ridge=0.05))
+    model = li.train(run, (X, target), epsilon=4.0, delta=1e-5, seed=0)
+    for data in ((X, target), (Uneven((X, target)),)):
+        assert li.forget(model, *data, remove=[7], **FORGET).unlearning.removed == 1
+    with pytest.raises(InputError, match="must leave a record of every class"):
+        li.forget(
+            li.train(RUN, (X, Y), epsilon=4.0, delta=1e-5),
+            *(X, Y.astype(float)),
+            remove=np.flatnonzero(Y),
+            **FORGET,
+        )
+
+
+def test_a_ledger_refuses_a_source_that_changed(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-5))
+    run = replace(RUN, noise=li.GradientNoise(0.05))
+    model = li.train(run, Uneven((X, Y)), delta=1e-5, ledger=ledger)
+    changed = X.copy()
+    changed[300, 2] += 1
+    head = ledger.head()
+    with pytest.raises(InputError, match="the ledger knows others"):
+        li.forget(model, Uneven((changed, Y)), remove=[1], ledger=ledger, **FORGET)
+    assert ledger.head() == head
+    found = li.forget(model, Uneven((X, Y)), remove=[1], ledger=ledger, **FORGET)
+    left = tuple(np.delete(part, 1, axis=0) for part in (X, Y))
+    li.forget(found, *left, remove=[1], ledger=ledger, **FORGET)
+    assert [line.purpose for line in ledger.total("d").releases] == ["train", "forget", "forget"]
+
+
+def test_the_memory_of_a_request_does_not_grow_with_the_records():
+    """Rows of 200 MB that a function makes are forgotten from in a fraction of that."""
+    import tracemalloc
+
+    n, d = 250_000, 200
+
+    def make(first, count):
+        each = np.arange(first, first + count)
+        rows = (np.add.outer(each * 7919 % 1009, np.arange(d) * 31) % 101 / 50 - 1) / d**0.5
+        return rows.astype(np.float32), (each % 2).astype(np.int32)
+
+    loss = li.Logistic(row_norm=1.0, ridge=0.05)
+    steps = li.Run(n=n, steps=2, step_size=0.5, noise=li.GradientNoise(0.01), loss=loss)
+    pair = (steps, np.zeros((1, d + 1)))
+    tracemalloc.start()
+    try:
+        found = li.forget(
+            pair, li.data.Generated(n, make), remove=[5, 9], epsilon=1.0, delta=1e-6, epochs=1
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.unlearning.removed == 2 and peak < n * d * 4 / 2

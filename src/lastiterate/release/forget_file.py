@@ -25,12 +25,11 @@ from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.reduced_data import check_classes_of
+from lastiterate.release.reduced_data import check_classes, check_classes_of
 from lastiterate.release.training_request import Progress
 from lastiterate.release.units import Units, canonical_identifiers, plain_identifier, read_texts
 from lastiterate.release.unlearning import (
     FittedUnlearned,
-    check_classes,
     check_forgets,
     find_places,
     make_order,
@@ -116,11 +115,11 @@ def forget_file(
     data = file.table if isinstance(file.table, EncodedSource) and in_pieces else file.rows
     count = len(data if isinstance(data, EncodedSource) else data[1])
     gone = find_places(_locate_records(asked, file.records, count, column), count)
+    classes = 0 if file.schema.regression else len(file.schema.classes)
     if isinstance(data, EncodedSource):
-        classes = 0 if file.schema.regression else len(file.schema.classes)
         check_classes_of(data, gone, classes)
     else:
-        check_classes(data[1], gone)
+        check_classes(data[1], gone, classes)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
     plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
     if in_pieces and asked.notice is not None:

@@ -1,4 +1,4 @@
-"""Records of a file, read in pieces, without those that a model forgets."""
+"""Records in memory or in pieces, without those that a model forgets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lastiterate.engine.streaming.source import (
     Piece,
     Source,
     check_unchanged,
+    count_records,
     find_start,
     first_record,
     rows_of,
@@ -55,7 +56,7 @@ class ZeroedSource:
         """Records from position ``first`` on, 1 .. ``most`` of them at a time."""
         at = first
         if first < len(self.source):
-            for piece in self.source.pieces(most, first):
+            for piece in count_records(self.source, len(self.source), first, most):
                 yield self._prepare(piece, at)
                 at += len(piece[0])
         while at < self.n:
@@ -123,6 +124,26 @@ class ReducedSource:
         yield self.removed
 
 
+def drop_records(
+    data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The records that stay, in order: what the next request is made on."""
+    rows, target = (np.delete(part, list(gone), axis=0) for part in data)
+    return rows, target
+
+
+def check_classes(target: np.ndarray, gone: tuple[int, ...], classes: int) -> None:
+    """Refuse to remove all records of a class: the model would still predict a class without
+    members. Without ``classes`` targets are numbers, of which any may go."""
+    if classes and not set(np.unique(target)) <= set(np.unique(np.delete(target, list(gone)))):
+        raise InputError(
+            "remove",
+            "must leave a record of every class",
+            None,
+            "train again without the class, which is then no answer any more",
+        )
+
+
 def check_classes_of(source: Source, gone: tuple[int, ...], classes: int) -> None:
     """Refuse to remove all records of a class: the model would still predict a class without
     members. It reads until every class of the target has one that stays."""
@@ -132,6 +153,11 @@ def check_classes_of(source: Source, gone: tuple[int, ...], classes: int) -> Non
     removed, at = np.array(gone), 0
     for piece in source.pieces(rows_of(source, AT_ONCE)):
         target: Any = piece[1]
+        if not np.isin(target, np.arange(classes)).all():
+            raise InputError(
+                "target", f"must be class indices 0..{classes - 1}", None, "encode labels first"
+            )
+        target = target.astype(np.intp)
         kept = np.isin(np.arange(at, at + len(target)), removed, invert=True)
         at += len(target)
         seen[target], stays[target[kept]] = True, True

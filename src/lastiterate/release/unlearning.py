@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,8 +21,8 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine import TrainedWeights, execute
 from lastiterate.engine.preprocessing import SLICE, prepare_rows, target_offset
 from lastiterate.engine.random import Key
-from lastiterate.engine.streaming.execution import continue_streaming
-from lastiterate.engine.streaming.source import check_streams
+from lastiterate.engine.streaming.execution import check_linear, continue_streaming
+from lastiterate.engine.streaming.source import Source, check_streams, first_record
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.ledger import Ledger
@@ -30,10 +30,17 @@ from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, ForgettingPlan, plan_unlearning, private
 from lastiterate.release.fitted_linear import FittedLinear, FittedUnlearned, run_for_scores
 from lastiterate.release.fitted_linear import read as read
+from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging, make_charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.reduced_data import ReducedSource, ZeroedSource
+from lastiterate.release.reduced_data import (
+    ReducedSource,
+    ZeroedSource,
+    check_classes,
+    check_classes_of,
+    drop_records,
+)
 from lastiterate.release.released_model import ReleasedModel
 from lastiterate.release.ridge_minimiser import read_minimiser, with_indices
 from lastiterate.release.score_meaning import Answers, Labels, Scores
@@ -45,6 +52,7 @@ from lastiterate.release.training_request import (
     is_source,
 )
 from lastiterate.release.verification import load
+from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -104,8 +112,24 @@ def check(order: TrainingRequest) -> TrainingRequest:
             "lastiterate.select_unit_rows)",
         )
     if in_pieces:
+        check_linear(order.data)
+        width, wanted = first_record(order.data)[0].shape[1], _features(order, subject)
+        if width != wanted:
+            raise InputError(
+                "data",
+                f"must have the {wanted} features of the model",
+                width,
+                "is it the data set that the model was trained on?",
+            )
         check_streams(subject.requests[-1].run)
     return replace(order, data=data)
+
+
+def _features(order: TrainingRequest, subject: Unlearning) -> int:
+    """Features of a row before the model prepares it."""
+    return (
+        order.model.model.weights.shape[1] - 1 - columns(run_for_scores(subject).preprocessing, 0)
+    )
 
 
 def _subject(order: TrainingRequest) -> Unlearning:
@@ -209,8 +233,8 @@ class TrainingHistory:
 @accept_old_names("forget", passes="epochs")
 def forget(
     model: object,
-    x: ArrayLike,
-    y: ArrayLike,
+    x: ArrayLike | Source,
+    y: ArrayLike | None = None,
     *,
     remove: Sequence[int] | np.ndarray,
     epsilon: float,
@@ -221,6 +245,7 @@ def forget(
     dataset: str | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
+    scratch: str | Path | None = None,
 ) -> FittedUnlearned:
     """Continue a model without some records, until it is close to never having seen them.
 
@@ -230,10 +255,12 @@ def forget(
         Linear model: from `train`, `load` or `forget`; its folder; a fitted estimator; a fitted
         ``sklearn.linear_model.LogisticRegression`` with a ridge and without an intercept; or a run
         and its weights (k, d + 1), with any noise or none.
-    x : array_like, shape (m, d)
-        Rows that it was trained on, in the same order, without those that it forgot before.
-    y : array_like, shape (m,)
-        Labels or class indices, as the training got them.
+    x : array_like, shape (m, d), or source of records
+        Rows that it was trained on, in the same order, without those that it forgot before. A
+        source, such as `lastiterate.data.stream` gives of a file larger than memory, holds rows and
+        targets, and is read in pieces.
+    y : array_like, shape (m,), optional
+        Labels or class indices, as the training got them. A source has them.
     remove : sequence of int
         Positions of the rows to forget.
     epsilon : float
@@ -253,6 +280,8 @@ def forget(
         Seed for tests only.
     progress : callable, optional
         ``progress(steps_done, steps, seconds)``, called from time to time.
+    scratch : path, optional
+        Folder for encrypted temporary files of a source.
 
     Returns
     -------
@@ -284,22 +313,45 @@ def forget(
     >>> after.certificate.epsilon(1e-4) <= 0.5
     True
     """
-    check_kept("data", (x, y))
+    if is_source(x) != (y is None):
+        raise InputError(
+            "y",
+            "must be left out where x is a source, which has the targets, and be given otherwise",
+            None if y is None else type(y).__name__,
+            "give forget(model, x, y, remove=...), or forget(model, source, remove=...)",
+        )
     model = load(model) if isinstance(model, str | Path) else getattr(model, "fitted_", model)
-    check_forgets(model, len(find_places(remove, len(np.asarray(y)))), delta)
-    before = read_training(model, x, y, row_norm)
-    rows, target, gone = (
-        np.asarray(x),
-        with_indices(model, np.asarray(y)),
-        find_places(remove, len(np.asarray(x))),
-    )
+    data: Any = x
+    if y is None:
+        gone = find_places(remove, len(data))
+        check_forgets(model, len(gone), delta)
+        before = _read_training_of_source(model, data)
+        check_classes_of(data, gone, before.training.loss.target_classes or 0)
+    else:
+        check_kept("data", (x, y))
+        rows, target = np.asarray(x), np.asarray(y)
+        check_forgets(model, len(find_places(remove, len(target))), delta)
+        before = read_training(model, rows, target, row_norm)
+        data, gone = (rows, with_indices(model, target)), find_places(remove, len(rows))
+        check_classes(data[1], gone, before.training.loss.target_classes or 0)
     stated = automatic_delta(before.training.n) if delta is None else delta
-    check_classes(target, gone)
     plan = plan_forgetting(before, len(gone), epsilon=epsilon, delta=stated, most=epochs)
     charging = make_charging(ledger=ledger, dataset=dataset, purpose="forget")
+    place = None if scratch is None else to_path(scratch, "scratch")
     after = finish(
         UNLEARNED,
-        make_order(before, plan, (rows, target), gone, epsilon, stated, charging, seed, progress),
+        make_order(
+            before,
+            plan,
+            data,
+            gone,
+            epsilon,
+            stated,
+            charging,
+            seed,
+            progress,
+            scratch=place,
+        ),
     )
     assert isinstance(after, FittedUnlearned)
     return after
@@ -481,6 +533,34 @@ def read_training(
     return TrainingHistory(*read_minimiser(model, np.asarray(x), np.asarray(y), row_norm))
 
 
+def _read_training_of_source(model: object, source: Source) -> TrainingHistory:
+    """``read_training`` of a model whose records come in pieces; refuses rows that another schema
+    makes."""
+    if type(model) is not tuple and not isinstance(model, FittedLinear):
+        raise InputError(
+            "model",
+            "must be a linear model of lastiterate, or a pair (run, weights), where records are "
+            "read in pieces",
+            type(model).__name__,
+            "give rows and labels as arrays: forget(model, x, y, remove=...)",
+        )
+    check_linear(source)
+    before = read_training(cast(object, model), (), (), None)
+    given, schema = getattr(source, "schema", None), before.schema
+    if (
+        schema is not None
+        and isinstance(given, Schema)
+        and replace(given, headed=schema.headed, header=schema.header) != schema
+    ):
+        raise InputError(
+            "x",
+            "must be read through the schema of the model",
+            None,
+            "give lastiterate.data.stream(path, model.schema)",
+        )
+    return before
+
+
 def check_certified(described: Run | Unlearning, certified: object) -> None:
     """Refuse a model that says of itself what its certificate does not: more noise, or another
     training."""
@@ -513,25 +593,3 @@ def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, 
     if len(gone) == records:
         raise InputError("remove", "must leave some records", None, "delete the model instead")
     return gone
-
-
-def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:
-    """Refuse to remove all records of a class: the model would still predict a class without
-    members."""
-    if target.dtype.kind in "iu" and not set(np.unique(target)) <= set(
-        np.unique(np.delete(target, list(gone)))
-    ):
-        raise InputError(
-            "remove",
-            "must leave a record of every class",
-            None,
-            "train again without the class, which is then no answer any more",
-        )
-
-
-def drop_records(
-    data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The records that stay, in order: what the next request is made on."""
-    rows, target = (np.delete(part, list(gone), axis=0) for part in data)
-    return rows, target

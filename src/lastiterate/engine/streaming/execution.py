@@ -358,7 +358,8 @@ def continue_streaming(
 def check_linear(source: Source) -> None:
     """Refuse, before a record counts, what is no table."""
     record = first_record(source)
-    if len(record) != 2 or record[0].ndim != 2 or record[0].dtype.kind not in "biuf":
+    forms = [part.ndim for part in record]
+    if forms != [2, 1] or record[0].dtype.kind not in "biuf":
         raise InputError(
             "data",
             "must give rows (m, d) of numbers and targets (m,) for a linear model",
