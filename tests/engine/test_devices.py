@@ -144,6 +144,20 @@ for more, batching in (({}, li.Cyclic(40)), (paid, li.RandomAllocation(40)), (di
     for count in (2, 4):
         found = execute_streaming(one, Counted((x, y)), key, devices=count, exact=True).weights
         assert found.tobytes() == alone.tobytes(), (more, count, np.abs(found - alone).max())
+def wide(params, row, label):
+    return -jax.nn.log_softmax(params["b"] @ jax.numpy.tanh(params["a"] @ row))[label]
+first = dict(a=rng.normal(size=(67, 3)).astype(np.float32), b=rng.normal(size=(3, 67)).astype(np.float32))
+from lastiterate.engine.exact_gradients import fit_network_exactly
+from lastiterate.engine.streaming.execution import fit_streaming
+class Dear(Counted):
+    dear = True
+for batching in (li.Cyclic(40), li.RandomAllocation(40), li.FullBatch()):
+    one = replace(run, loss=li.KnownConstants(li.LossFacts()), clip=0.5, batching=batching)
+    alone = fit_network_exactly(one, wide, first, (x, y), key_from_seed(3), microbatch=8)
+    for count in (2, 4):
+        found = fit_streaming(one, wide, first, Dear((x, y)), key, devices=count, exact=True,
+                              microbatch=8)
+        assert all(found[name].tobytes() == alone[name].tobytes() for name in first), (batching, count)
 shared, own = Devices(2), np.array([[1.0, -2.0**-40]])
 np.testing.assert_array_equal(shared.add_same(np.ones(3), own), 2 * own)
 try:

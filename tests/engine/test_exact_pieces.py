@@ -34,7 +34,6 @@ from lastiterate.engine.exact_residuals import _exponential as exponential
 from lastiterate.engine.linear_gradients import arrange, residuals
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
-from lastiterate.errors import InputError
 
 N = 203
 LOSSES = {
@@ -288,22 +287,3 @@ def test_a_stopped_run_resumes_with_the_same_bits(kept, interrupted):
         li.train(run, Arrays((x, y)), progress=progress, **how, **kept)
     again = li.train(run, Arrays((x, y)), **how, **kept).released.weights
     assert again.tobytes() == whole.tobytes()
-
-
-def test_what_is_not_summed_exactly_is_refused():
-    loss = li.KnownConstants(li.LossFacts())
-    run = run_of(loss, clip=1.0, batching=li.Cyclic(40))
-    x, y = records(LOSSES["softmax"])
-
-    def one(params, row, label):
-        return -jax.nn.log_softmax(row @ params)[label]
-
-    with pytest.raises(InputError, match=r"network models with secure_noise.* linear models alone"):
-        li.train(
-            run,
-            Arrays((x, y)),
-            model=np.zeros((5, 3), np.float32),
-            loss=one,
-            delta=1e-5,
-            secure_noise=True,
-        )

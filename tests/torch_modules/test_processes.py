@@ -207,6 +207,22 @@ def test_records_that_come_in_pieces_are_read_once(batching, monkeypatch, tmp_pa
     assert sum(summed) == expected and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("batching", [li.Cyclic(15), li.RandomAllocation(15)], ids=str)
+def test_exact_sums_have_the_bits_of_one_process(batching, monkeypatch, tmp_path):
+    """In memory and in pieces: which process sums a record changes nothing."""
+    monkeypatch.setattr("lastiterate.engine.streaming.execution.AT_ONCE", 170)
+    run, given = replace(RUN, batching=batching), {"executed_as": exactly}
+    torch.manual_seed(0)
+    wide = torch.nn.Sequential(torch.nn.Linear(4, 65), torch.nn.Tanh(), torch.nn.Linear(65, 3))
+    alone = fit_module(run, wide, LOSS, (X, Y), key_from_seed(3), **given)[1]
+    source = li.data.Generated(
+        N, lambda first, many: (X[first : first + many], Y[first : first + many])
+    )
+    held = fit_together(2, run, wide, **given)
+    found = fit_together(2, run, wide, data=source, fit=fit_in_pieces, folder=tmp_path, **given)
+    assert alone.tobytes() == held.tobytes() == found.tobytes()
+
+
 # Noise: drawn once, whatever the number of processes.
 
 WIDE = 3000

@@ -10,6 +10,7 @@ from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_in_pieces, fit_module
+from lastiterate.torch.released_module import exactly
 from tiers import unless
 
 N, RNG = 61, np.random.default_rng(0)
@@ -78,6 +79,47 @@ def test_the_model_is_the_one_of_a_run_in_memory(batching, noise, module, tmp_pa
     )
     assert np.abs(fit_in_pieces(run, module, LOSS, other, key_from_seed(3))[1] - held).max() > 1e-4
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+def test_exact_sums_have_the_bits_of_memory(batching, tmp_path):
+    """Whatever share a record comes in; wide enough that matrix products of several sizes differ."""
+    torch.manual_seed(0)
+    wide = torch.nn.Sequential(torch.nn.Linear(4, 65), torch.nn.Tanh(), torch.nn.Linear(65, 3))
+    source, run = li.data.Generated(N, made), run_of(batching)
+    given = dict(key=key_from_seed(3), executed_as=exactly)
+    held = fit_module(run, wide, LOSS, (X, Y), **given)[1]
+    assert np.abs(held - fit_module(run, wide, LOSS, (X, Y), key_from_seed(3))[1]).max() > 1e-5
+    for microbatch in (None, 8):
+        found = fit_in_pieces(
+            run, wide, LOSS, source, **given, microbatch=microbatch, folder=tmp_path
+        )[1]
+        assert found.tobytes() == held.tobytes()
+
+
+def test_exact_sums_of_random_draws_have_the_bits_of_memory(module):
+    run = run_of(li.Permuted(15), augmentation=li.RecordAugmentation("shift and dropout", 2))
+    dropping = torch.nn.Sequential(torch.nn.Dropout(0.3), module)
+    given = dict(
+        key=key_from_seed(3), executed_as=exactly, augment=lambda key, x: x + 0.5 * key.normal(4)
+    )
+    held = fit_module(run, dropping, LOSS, (X, Y), **given)[1]
+    found = fit_in_pieces(run, dropping, LOSS, li.data.Generated(N, made), **given)[1]
+    assert found.tobytes() == held.tobytes()
+
+
+def test_exact_noise_trains_sources(module, tmp_path, interrupted, kept):
+    run = run_of(li.Cyclic(15), noise=li.NoiseMultiplier(8.0))
+    given = dict(model=module, loss=LOSS, seed=1, delta=1e-5, secure_noise=True)
+    whole = li.train(run, (X, Y), **given)
+    with interrupted(4) as progress:
+        li.train(run, li.data.Generated(N, made), progress=progress, **given, **kept)
+    found = li.train(run, li.data.Generated(N, made), **given, **kept)
+    assert all(torch.equal(found.state[name], whole.state[name]) for name in whole.state)
+    assert found.certificate.to_json(1e-5) == whole.certificate.to_json(1e-5)
+    found.save(tmp_path / "model")
+    assert li.load(tmp_path / "model", like=module).form == "exact-torch"
+    assert li.verify(tmp_path / "model").holds
 
 
 def test_a_resumed_run_releases_the_same_bits(module, tmp_path, interrupted):

@@ -10,26 +10,32 @@ such vectors are exact in any order, and so is the discrete Gaussian that is add
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import cycle
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.clipped_gradients import one_by_one
 from lastiterate.engine.exact_linear import SUMMABLE, check_independent
 from lastiterate.engine.exact_noise import draws_of, places_for
-from lastiterate.engine.linear_gradients import batches_move, counts
-from lastiterate.engine.network import PerExample, fit_network, real_records
+from lastiterate.engine.external_gradients import ExternalLoop, Gather
+from lastiterate.engine.linear_gradients import counts
+from lastiterate.engine.network import Execution, PerExample, fit_network, real_records
 from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.random import Key
+from lastiterate.engine.random import Key, Number
 from lastiterate.engine.record_loss import RecordLoss, cast_records, repeat_for_keys
+from lastiterate.engine.step_iterator import Steps
 from lastiterate.engine.tracing import alone
-from lastiterate.engine.trainer import Loop
+from lastiterate.engine.trainer import Loop, Progress
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Weights
@@ -137,34 +143,161 @@ class ExactRecords:
         return self.form.vector([function(array) for array in self.form.arrays(theta, exact=True)])
 
 
-def exactly(run: Run) -> Callable[[Loop, Key], Loop]:
+AT_ONCE = 2**20
+"""Bytes of records that one call sums, about."""
+
+
+@dataclass(frozen=True)
+class RecordSums:
+    """Exact sums over records of any number, ``chunks`` chunks of the objective's ``most`` at a
+    time. ``devices``: each takes calls in turn; JAX's own choice where there are none.
+
+    **Guarantee:** one compiled program of one shape computes every sum, so that where records are
+    read changes no bit of a gradient, as long as its place in a chunk is the same; with ``alone``
+    that does not count either.
+    """
+
+    objective: ExactRecords
+    chunks: int
+    devices: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(
+        cls, run: Run, plain: PerExample, records: tuple[Any, ...], devices: tuple[Any, ...] = ()
+    ) -> RecordSums:
+        """The sums of ``run``; of ``records`` shapes and types count."""
+        grid = RecordGrid.of(run)
+        assert run.clip is not None
+        objective = ExactRecords(
+            plain.loss,
+            plain.form,
+            run.clip,
+            grid.places,
+            grid.most_squared,
+            plain.most,
+            plain.copies,
+            plain.weights,
+            alone=run.batching.streams != "in order",  # else every batch has its public order
+        )
+        size = sum(
+            leaf.dtype.itemsize * math.prod(leaf.shape[1:])
+            for leaf in map(np.asarray, jax.tree.leaves(records))
+        )
+        largest = math.ceil(min(run.n, run.divisor) / plain.most)
+        chunks = max(1, min(largest, AT_ONCE // max(1, size * plain.most)))
+        return cls(objective, chunks, devices)
+
+    @property
+    def most(self) -> int:
+        """Records of a call."""
+        return self.chunks * self.objective.most
+
+    def __call__(
+        self,
+        point: np.ndarray,
+        take: Callable[[np.ndarray], Any],
+        numbers: np.ndarray,
+        keys: np.ndarray | None,
+    ) -> np.ndarray:
+        """The sum at the parameters ``point``, (size,), over the records of these ``numbers``,
+        which ``take`` gives, and their ``keys``, where they draw something."""
+        total, behind = np.zeros(point.shape), deque[jax.Array]()
+        turns = cycle(self.devices or (None,))
+        with jax.enable_x64(True):
+            for first in range(0, len(numbers), self.most):
+                part = numbers[first : first + self.most]
+                padded = np.full(self.most, part[0])
+                padded[: len(part)] = part
+                records = take(padded)
+                if keys is not None:
+                    own = np.zeros((self.most, *keys.shape[1:]), keys.dtype)
+                    own[: len(part)] = keys[first : first + self.most]
+                    records = (*records, own)
+                given = jax.device_put((point, records, len(part)), next(turns))
+                behind.append(_sum_records(self.objective, *given))
+                if len(behind) > 2 * max(1, len(self.devices)):  # records wait in memory
+                    total += np.asarray(behind.popleft())
+            return total + sum(map(np.asarray, behind))
+
+    def sum_piece(
+        self, point: np.ndarray, piece: tuple[np.ndarray, ...], keys: np.ndarray | None
+    ) -> np.ndarray:
+        """The sum over the records of a piece, (size,)."""
+
+        def take(numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+            return tuple(part[numbers] for part in piece)
+
+        return self(point, take, np.arange(len(piece[0])), keys)
+
+
+@jax.jit
+def _sum_records(
+    objective: ExactRecords, theta: jax.Array, records: tuple[Any, ...], used: Number
+) -> jax.Array:
+    """The sum over the first ``used`` of records (m, ...), m a multiple of the chunks' rows."""
+    real = jnp.arange(len(jax.tree.leaves(records)[0])) < used
+    chunks = jax.tree.map(
+        lambda a: a.reshape(-1, objective.most, *a.shape[1:]),
+        (*records, real.astype(jnp.uint8)),
+    )
+
+    def add(i: jax.Array, total: jax.Array) -> jax.Array:
+        return total + objective.chunk_sum(theta, jax.tree.map(lambda a: a[i], chunks))
+
+    end = (used + objective.most - 1) // objective.most
+    return jax.lax.fori_loop(0, end, add, jnp.zeros_like(theta))
+
+
+@jax.jit
+def _take_records(records: Any, numbers: np.ndarray) -> Any:
+    return jax.tree.map(lambda a: a[numbers], records)
+
+
+def make_exact_loop(loop: Loop, key: Key, gather: Gather | None = None) -> ExternalLoop:
+    """The steps of ``loop`` on sums that come from outside, with exact noise."""
+    assert isinstance(loop.objective, PerExample)
+    run, form = loop.run, loop.objective.form
+    return ExternalLoop(
+        run,
+        form.shapes,
+        draws_of(run, RecordGrid.of(run).step, key),
+        loop.rule,
+        gather=gather,
+        copies=loop.objective.copies,
+        compiled=True,
+    )
+
+
+def exactly(run: Run) -> Execution:
     """Exact sums with exact noise, as another arithmetic for the loop of ``run``.
 
     **Guarantee:** what leaves a step is a function of sum + noise, both integer numbers of grid
     steps, added exactly.
     """
-    grid = RecordGrid.of(run)
+    RecordGrid.of(run)
 
-    def replace_arithmetic(loop: Loop, key: Key) -> Loop:
-        plain: Any = loop.objective
-        assert isinstance(plain, PerExample) and run.clip is not None
-        return replace(
-            loop,
-            draws=draws_of(run, grid.step, key),
-            objective=ExactRecords(
-                plain.loss,
-                plain.form,
-                run.clip,
-                grid.places,
-                grid.most_squared,
-                plain.most,
-                plain.copies,
-                plain.weights,
-                alone=batches_move(run),
-            ),
-        )
+    def iterate(
+        loop: Loop,
+        initial: np.ndarray,
+        data: tuple[Any, ...],
+        key: Key,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None,
+        by_step: bool,
+    ) -> Steps[np.ndarray]:
+        assert isinstance(loop.objective, PerExample)
+        summed = RecordSums.of(run, loop.objective, data)
+        held = jax.tree.map(jnp.asarray, data)
+        take = partial(_take_records, held)
 
-    return replace_arithmetic
+        def sums(point: np.ndarray, batch: np.ndarray, keys: np.ndarray | None) -> np.ndarray:
+            return summed(point, take, batch, keys)
+
+        count = len(jax.tree.leaves(data)[0])
+        steps = replace(make_exact_loop(loop, key), records=count)
+        return steps.iterate(initial, sums, key, progress, checkpoint, by_step=by_step)
+
+    return iterate
 
 
 def fit_network_exactly(

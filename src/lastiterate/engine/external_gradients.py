@@ -187,6 +187,8 @@ class ExternalLoop:
     gather: Gather | None = None  #: where several processes each sum a part of every batch
     #: the ridge, and the arrays of the parameters; by default no ridge, and arrays of ``shapes``
     objective: Any = None
+    copies: int = 0  #: keys of a record that sums are given; 0: that of its first copy
+    compiled: bool = False  #: whether ``rule`` is a part of the compiled steps
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -197,7 +199,8 @@ class ExternalLoop:
         if objective is None:
             form = Form.of([np.zeros(shape) for shape in self.shapes])
             objective = IndicatorSums(form, self._count, self._count)
-        base = StepProgram.of(self.run, objective, None if self.rule is None else Plain())
+        rule = self.rule if self.compiled or self.rule is None else Plain()
+        base = StepProgram.of(self.run, objective, rule)
         return replace(
             base, copies=0
         )  # indices are what is asked for: keys follow from them outside
@@ -232,7 +235,7 @@ class ExternalLoop:
                 number = k // program.sampler.blocks
                 current = arrange_for_pass(program, numbers, key, number)
             batch = np.flatnonzero(_count_in_batch(program, point, current, order, k))
-            keys = None if self.run.augmentation is None else keys_of_batch(order, batch, k)
+            keys = self.draw_keys(order, batch, k)
             return sums(np.asarray(point), batch, keys)
 
         return (
@@ -240,6 +243,12 @@ class ExternalLoop:
                 initial, total, key, progress, checkpoint, by_step=by_step
             )
         )
+
+    def draw_keys(self, order: Key, batch: np.ndarray, k: int) -> np.ndarray | None:
+        """The keys of step k of records, where these draw something."""
+        if self.run.augmentation is None:
+            return None
+        return keys_of_batch(order, batch, k, self.copies)
 
     def iterate_records(
         self,
@@ -292,7 +301,8 @@ class ExternalLoop:
         run, program, plan = self.run, self.program, schedule(self.run)
         began, iterates, done = time.perf_counter(), list[np.ndarray](), 0
         stretch, every = max(1, run.steps // STRETCHES), run.release == "all"
-        state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
+        outside = None if self.compiled else self.rule
+        state, ending = start(program, initial, key), StepEnds(program, plan, outside)
         ahead = NoiseAhead.normal(key, initial.shape)
         if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], ending.from_arrays(kept[1])

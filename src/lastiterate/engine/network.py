@@ -129,6 +129,11 @@ class LabelCheck:
 
 # Any differentiable model: a loss of one record over parameters in any nested structure.
 
+EXACT = ", exact sums of chunks"
+"""What checkpoints know of exact sums."""
+Execution = Callable[..., Steps[np.ndarray]]
+"""From a loop, first parameters (size,), records, key, progress, checkpoint and whether every step
+is a pause to the steps of the run in another arithmetic."""
 MICROBATCH = 32
 """Records whose gradients are in memory at once, where the caller does not say."""
 
@@ -226,7 +231,7 @@ def iterate_network(
     microbatch: int | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
-    executed_as: Callable[[Loop, Key], Loop] | None = None,
+    executed_as: Execution | None = None,
     optimizer: GradientTransformation | None = None,
     augment: Augment | None = None,
     by_step: bool = False,
@@ -234,26 +239,31 @@ def iterate_network(
     """``fit_network`` in pauses, those of ``Loop.iterate``.
 
     ``checkpoint``: checkpoints, which know the data and the traced gradient of the loss, and keep
-    the first parameters. ``executed_as``: another arithmetic for the same loop (``exactly``).
+    the first parameters. ``executed_as``: another arithmetic of the same steps (``exactly``).
     ``optimizer``: what makes the steps. ``augment``: ``augment(key, x)``, before the loss.
     """
 
     def iterate() -> Steps[Any]:
-        loop, initial, arranged = prepare_loop(
+        loop, initial, columns = _describe_loop(
             run, loss, params, data, microbatch, optimizer, augment
         )
+        assert isinstance(loop.objective, PerExample)
         begun = key
         if checkpoint is not None:
-            assert isinstance(loop.objective, PerExample)
-            exactly = "" if executed_as is None else ", exact sums"
             assert loop.rule is None or isinstance(loop.rule, OptimizerRule)
-            known = identity(loop.objective, data, loop.rule) + exactly
+            known = identity(loop.objective, data, loop.rule)
+            known += "" if executed_as is None else EXACT
             begun = checkpoint.begin(run, jax.tree.leaves(data), key, known, np.asarray(initial))
             initial = jnp.asarray(checkpoint.initial)
         begun = fresh_key() if begun is None else begun
-        loop = loop if executed_as is None else executed_as(loop, begun)
-        arranged = arrange_once(loop.program, arranged, begun)
-        steps = loop.iterate(initial, arranged, begun, progress, checkpoint, by_step=by_step)
+        if executed_as is None:
+            arranged = arrange_records(run, columns, loop.objective.most)
+            arranged = arrange_once(loop.program, arranged, begun)
+            steps = loop.iterate(initial, arranged, begun, progress, checkpoint, by_step=by_step)
+        else:
+            steps = executed_as(
+                loop, np.asarray(initial), tuple(data), begun, progress, checkpoint, by_step
+            )
         return (yield from map_steps(Form.of(params).from_vector, steps))
 
     return resume_within(partial(jax.enable_x64, True), iterate())
@@ -270,6 +280,20 @@ def prepare_loop(
 ) -> tuple[Loop, jax.Array, Any]:
     """The loop of a run on a network, its first parameters as one vector, and the records arranged
     in public order."""
+    loop, initial, columns = _describe_loop(run, loss, params, data, microbatch, optimizer, augment)
+    return loop, initial, arrange_records(run, columns, loop.objective.most)
+
+
+def _describe_loop(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    microbatch: int | None,
+    optimizer: GradientTransformation | None,
+    augment: Augment | None,
+) -> tuple[Loop, jax.Array, tuple[Any, ...]]:
+    """``prepare_loop`` before records are arranged; with their indices where they draw something."""
     check_process()
     records = tuple(data)
     check_records(run, records)
@@ -282,11 +306,7 @@ def prepare_loop(
         if run.augmentation is None
         else (*records, np.arange(len(jax.tree.leaves(records)[0])))
     )
-    return (
-        Loop(run, objective, rule=rule),
-        objective.form.vector(params),
-        arrange_records(run, columns, objective.most),
-    )
+    return Loop(run, objective, rule=rule), objective.form.vector(params), columns
 
 
 def objective_of(

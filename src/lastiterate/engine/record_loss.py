@@ -60,15 +60,16 @@ def keys_of(order: Key, numbers: np.ndarray | jax.Array, k: Number, copies: int 
     return jnp.stack(parts(pair)[:WORDS], axis=-1).reshape(numbers.size, copies, WORDS)
 
 
-_keys = jax.jit(keys_of)
+_keys = jax.jit(keys_of, static_argnames="copies")
 
 
-def keys_of_batch(order: Key, numbers: np.ndarray, k: int) -> np.ndarray:
-    """The same for the first copies of a batch of any size, on the host, (m, ``WORDS``); few sizes
-    are compiled."""
+def keys_of_batch(order: Key, numbers: np.ndarray, k: int, copies: int = 0) -> np.ndarray:
+    """The same for a batch of any size, on the host; of 0 copies for the first ones alone, (m,
+    ``WORDS``). Few sizes are compiled."""
     padded = np.zeros(1 << max(0, len(numbers) - 1).bit_length(), np.int64)
     padded[: len(numbers)] = numbers
-    return np.asarray(_keys(order, padded, k))[: len(numbers), 0]
+    keys = np.asarray(_keys(order, padded, k, copies=max(1, copies)))[: len(numbers)]
+    return keys if copies else keys[:, 0]
 
 
 def repeat_for_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -66,9 +66,8 @@ class ModelKind:
     devices may share its batches, and ``processes``: several processes that a launcher of torch
     started. ``tables``: whether its records are rows of numbers, by which
     repeated fits are recognised. ``exactly``: how a folder calls such a model with exact noise,
-    whose certificates are about an "exact_run" (``None``: there is none), and ``exact_streams``:
-    whether its records may come in pieces then. ``reader``: the module that reads its folder, where
-    ``module`` needs more than predictions do.
+    whose certificates are about an "exact_run" (``None``: there is none). ``reader``: the module
+    that reads its folder, where ``module`` needs more than predictions do.
     """
 
     name: str
@@ -81,7 +80,6 @@ class ModelKind:
     processes: bool = False
     tables: bool = False
     exactly: str | None = None
-    exact_streams: bool = False
     reader: str | None = None
 
     def read(self, stored: StoredModel, like: object) -> ReleasedModel:
@@ -132,7 +130,6 @@ LINEAR = ModelKind(
     shared=True,
     tables=True,
     exactly="exact",
-    exact_streams=True,
     reader="lastiterate.release.fitted_linear",
 )
 

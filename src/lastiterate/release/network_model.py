@@ -441,6 +441,7 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedNetwork]:
             key,
             folder=order.scratch,
             devices=order.devices,
+            exact=order.exact,
             **how,
         )
     else:

@@ -130,7 +130,7 @@ def check_order(kind: ModelKind, order: TrainingRequest) -> TrainingRequest:
 
         check_kept_run(order.certificate.run)
     if order.in_pieces:
-        check_in_pieces(kind, order.devices, order.exact)
+        check_in_pieces(kind, order.devices)
     if order.in_pieces and kind.subject == "run":
         from lastiterate.engine.streaming.buffers import Devices
         from lastiterate.engine.streaming.source import check_streams
@@ -206,25 +206,23 @@ def check_nominal(order: TrainingRequest) -> None:
         )
 
 
-def check_in_pieces(kind: ModelKind, devices: object, exact: bool) -> None:
+def check_in_pieces(kind: ModelKind, devices: object) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the
     whole data."""
     positive_integer("devices", devices)
-    if devices != 1 and not exact and not kind.shared:
+    if devices != 1 and not kind.shared:
         raise InputError(
             "devices",
             f"must be 1 for {kind.name} models",
             devices,
             "linear models and losses written with JAX share batches",
         )
-    if not (kind.exact_streams if exact else kind.streams):
+    if not kind.streams:
         raise InputError(
             "data",
-            "must be in the memory of one device for "
-            + (f"{kind.name} models with secure_noise" if exact else kind.name + " models"),
+            f"must be in the memory of one device for {kind.name} models",
             None,
-            "linear models and losses written with JAX read them in pieces, and on several devices"
-            + ("; with secure_noise linear models alone" if exact else ""),
+            "linear models and losses written with JAX read them in pieces, and on several devices",
         )
 
 

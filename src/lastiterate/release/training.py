@@ -461,7 +461,7 @@ def make_request(
     run = run if class_weight is None else with_class_weights(run, class_weight)
     run = with_record_draws(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
-    _check_data(kind, data, devices, secure_noise)
+    _check_data(kind, data, devices)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate = _certify_run(run, kind, epsilon, stated, None if secure_noise else min_evidence)
     processes = Processes() if processes is None else processes
@@ -544,11 +544,11 @@ def _check_arguments(
         integer("microbatch", microbatch)
 
 
-def _check_data(kind: ModelKind, data: object, devices: int, secure_noise: bool) -> None:
+def _check_data(kind: ModelKind, data: object, devices: int) -> None:
     """Refuse containers that the kind of model does not take."""
     check_kept("data", data)
     if is_source(data) or devices != 1:
-        check_in_pieces(kind, devices, secure_noise)
+        check_in_pieces(kind, devices)
     if kind.containers or is_source(data):
         return
     if not isinstance(data, tuple):

@@ -258,9 +258,12 @@ def prepare(
     optimizer: Make | None = None,
     augment: Augment | None = None,
     first: np.ndarray | None = None,
+    *,
+    exact: bool = False,
 ) -> PreparedModule:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a
-    record. ``first``: first parameters that take the place of the module's."""
+    record. ``first``: first parameters that take the place of the module's. ``exact``: sums will be
+    exact, and then no bit of them depends on where a record lies."""
     check_process()
     parameters = check_training(run, model, microbatch)
     records = records_of(run, data, parameters.device)
@@ -268,7 +271,7 @@ def prepare(
         run, model, loss, parameters, records, augment, first
     )
     most, places = chunk(summed, microbatch), None
-    if batches_move(run):
+    if exact or batches_move(run):
         places = places_of(
             summed, formed, to_theta(initial, parameters.device), min(most, usual(run.divisor))
         )
@@ -335,6 +338,8 @@ def without_gradients(device: torch.device) -> Generator[None]:
 
 Trained = tuple[Parameters, np.ndarray]
 """What is trained of a module, and its last iterate."""
+EXACT = ", exact sums at any place"
+"""What checkpoints know of exact sums."""
 
 
 def iterate_module(
@@ -362,18 +367,17 @@ def iterate_module(
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no
     other output. The module that was given is not changed.
     """
-    given = run, model, loss, data, microbatch, optimizer, augment
-    prepared, processes = prepare(*given), processes or Processes()
+    given, exact = (run, model, loss, data, microbatch, optimizer, augment), executed_as is not None
+    prepared, processes = prepare(*given, exact=exact), processes or Processes()
 
     def records() -> Iterator[np.ndarray]:
         return (leaf.cpu().numpy() for leaf in tree_leaves(prepared.records))
 
-    exactly = "" if executed_as is None else ", exact sums"
     key, checkpoint, initial = begin_together(
-        processes, run, records, key, checkpoint, prepared, exactly
+        processes, run, records, key, checkpoint, prepared, EXACT if exact else ""
     )
     if not np.array_equal(initial, prepared.initial):
-        prepared = prepare(*given, initial)
+        prepared = prepare(*given, initial, exact=exact)
     prepared = replace(prepared, processes=processes)
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     steps = prepared.iterate(key, progress, checkpoint, draws, by_step=by_step)
@@ -404,6 +408,7 @@ def iterate_in_pieces(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     folder: Path | None = None,
+    executed_as: Arithmetic | None = None,
     optimizer: Make | None = None,
     augment: Augment | None = None,
     by_step: bool = False,
@@ -413,16 +418,19 @@ def iterate_in_pieces(
     ``Scratch``).
 
     **Guarantee:** that of ``iterate_module``, with the draws and noise of a run in memory with this
-    key.
+    key. Exact sums have the bits that they have in memory, whichever records come in one piece.
     """
     given = run, model, loss, source, microbatch, optimizer, augment
-    prepared, processes = prepare(*given), processes or Processes()
+    exact = executed_as is not None
+    prepared, processes = prepare(*given, exact=exact), processes or Processes()
     key, checkpoint, initial = begin_together(
-        processes, run, source.fingerprint, key, checkpoint, prepared
+        processes, run, source.fingerprint, key, checkpoint, prepared, EXACT if exact else ""
     )
     if not np.array_equal(initial, prepared.initial):
-        prepared = prepare(*given, initial)
-    prepared, summed = replace(prepared, processes=processes), prepared.summed
+        prepared = prepare(*given, initial, exact=exact)
+    prepared = replace(prepared, processes=processes)
+    prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
+    summed = prepared.summed
     device, constants = summed.parameters.device, summed.parameters.copy_constants(summed.dtype)
     order, again = host_stream(key, ORDER), prepared.again_and_again
 
@@ -446,7 +454,7 @@ def iterate_in_pieces(
         ) as passes,
     ):
         steps = iterate_streamed(
-            prepared.loop,
+            replace(prepared.loop, draws=draws),
             prepared.initial,
             sums,
             passes,

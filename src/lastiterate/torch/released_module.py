@@ -430,6 +430,7 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         "augment": order.augment,
         "by_step": order.by_step,
         "processes": order.processes,
+        "executed_as": exactly if order.exact else None,
     }
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     parameters = Parameters.of(order.model)
@@ -444,7 +445,6 @@ def iterate(order: TrainingRequest, key: Key | None) -> Steps[FittedModule]:
         )
     else:
         data = copy_tensors(order.data) if order.by_step else order.data
-        how["executed_as"] = exactly if order.exact else None
         steps = iterate_module(run, order.model, order.loss, data, key, **how)
     state = yield from map_steps(lambda trained: name_tensors(trained[1]), steps)
     order.processes.check_same(processes=digest(state))

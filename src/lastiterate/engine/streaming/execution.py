@@ -16,6 +16,7 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint, FollowedCheckpoint
+from lastiterate.engine.exact_gradients import RecordSums, make_exact_loop
 from lastiterate.engine.exact_linear import PROGRAM as EXACT_PROGRAM
 from lastiterate.engine.exact_linear import (
     ChunkSums,
@@ -44,7 +45,7 @@ from lastiterate.engine.linear_model import (
     prepare_privately,
     resolve_step_sizes,
 )
-from lastiterate.engine.network import LabelCheck, identity, objective_of
+from lastiterate.engine.network import EXACT, LabelCheck, identity, objective_of
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
@@ -56,7 +57,6 @@ from lastiterate.engine.record_loss import (
     RecordLoss,
     check_classes,
     check_finite,
-    keys_of_batch,
 )
 from lastiterate.engine.step_iterator import Steps, map_steps, resume_within, run_to_end
 from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
@@ -76,7 +76,7 @@ from lastiterate.engine.streaming.source import (
     rows_of,
 )
 from lastiterate.engine.streaming.steps import StreamLoop, iterate_buffers
-from lastiterate.engine.trainer import Progress, begin, check_process
+from lastiterate.engine.trainer import Loop, Progress, begin, check_process
 from lastiterate.errors import InputError
 from lastiterate.run.measured_smoothness import is_measured_by_block
 from lastiterate.run.preprocessing import columns
@@ -98,17 +98,19 @@ def iterate_streamed(
     passes: Passes,
     key: Key,
     progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint | FollowedCheckpoint | None = None,
     *,
     by_step: bool = False,
+    together: int = 1,
 ) -> Steps[np.ndarray]:
     """The steps of ``loop`` on batches that are read in shares, their records and no numbers of
-    them; to the last iterate (size,).
+    them; to the last iterate (size,). ``together``: as in ``shares``.
 
     Refuses what ``loop`` does, and records that changed.
     """
     order = host_stream(key, ORDER)
-    with closing(ahead(shares(passes, 0 if checkpoint is None else checkpoint.state[0]))) as every:
+    done = 0 if checkpoint is None else checkpoint.state[0]
+    with closing(ahead(shares(passes, done, together))) as every:
 
         def total(point: jax.Array, k: int) -> np.ndarray:
             found, last = np.zeros(initial.shape), False
@@ -119,7 +121,7 @@ def iterate_streamed(
                     keys = None
                     if loop.run.augmentation is not None:
                         *parts, numbers = records
-                        records, keys = tuple(parts), keys_of_batch(order, numbers, k)
+                        records, keys = tuple(parts), loop.draw_keys(order, numbers, k)
                     found = found + sums(np.asarray(point), records, keys)
             return found
 
@@ -130,11 +132,14 @@ def iterate_streamed(
     return released
 
 
-def shares(passes: Passes, first: int) -> Iterator[Share]:
+def shares(passes: Passes, first: int, together: int = 1) -> Iterator[Share]:
     """The batches of all steps from ``first`` on, about ``AT_ONCE`` bytes of records at a time; of
-    several processes each has its own records, or its positions of every piece."""
+    several processes each has its own records, or its positions of every piece.
+
+    ``together``: records of a batch that are never parted, counted from its begin.
+    """
     run, step, (part, parts) = passes.run, first, passes.part
-    most = max(1, AT_ONCE // max(1, passes.form.size))
+    most = max(1, AT_ONCE // max(1, passes.form.size) // together) * together
     with closing(passes.from_pass(first // run.blocks)) as every:
         for one in every:
             sizes = one.sizes if one.counts is None else one.counts[part]
@@ -148,8 +153,9 @@ def shares(passes: Passes, first: int) -> Iterator[Share]:
                     many = min(most, left)
                     left -= many
                     piece = join_pieces(list(cursor.take(many)))
-                    if one.counts is None:
-                        piece = tuple(array[part::parts] for array in piece)
+                    if one.counts is None and parts > 1:
+                        own = np.arange(len(piece[0])) // together % parts == part
+                        piece = tuple(array[own] for array in piece)
                     yield left == 0, piece
             if until % run.blocks == 0:
                 cursor.finish()
@@ -433,12 +439,14 @@ def iterate_streaming(
     optimizer: GradientTransformation | None = None,
     augment: Augment | None = None,
     by_step: bool = False,
+    exact: bool = False,
 ) -> Steps[Any]:
     """Execute ``run`` on ``loss(params, *record)``, in pauses; to the last parameters, structured
     like ``params``.
 
     As ``iterate_network``, with records that come in pieces. ``folder``: for scratch files (see
-    ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
+    ``Scratch``). ``devices``: how many share every chunk (see ``Devices``). ``exact``: exact sums
+    with exact noise, which have the bits that they have in memory.
 
     **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory
     with this key.
@@ -456,6 +464,7 @@ def iterate_streaming(
         shared.check_records(run.n)
         alone = checkpoint is None and shared.part[1] == 1
         known = "" if alone else identity(objective, first_record(source), rule)
+        known += EXACT if exact else ""
         begun, given = key, np.asarray(initial)
         if checkpoint is not None:
             begun = checkpoint.begin(run, source.fingerprint(), key, known, given)
@@ -470,22 +479,41 @@ def iterate_streaming(
         if followed is not None:
             initial = jax.numpy.asarray(followed.initial)
         order = host_stream(begun, ORDER)
+        whole = exact and run.batching.streams == "in order"  # there each reads all batches
         with (
-            closing(again_and_again(run, source, folder, part=shared.part)) as records,
+            closing(
+                again_and_again(run, source, folder, part=(0, 1) if whole else shared.part)
+            ) as records,
             closing(
                 Passes(
                     run,
                     number_records(run, records.source),
-                    partial(with_flags, run, labels),
+                    partial(check_labelled if exact else with_flags, run, labels),
                     order,
                     folder,
                     part=shared.part,
                 )
             ) as passes,
         ):
-            steps = StreamLoop(run, objective, shared, rule).iterate(
-                initial, passes, begun, progress, followed, by_step=by_step
-            )
+            if exact:
+                gather = None if shared.part[1] == 1 else shared.add_same
+                loop = make_exact_loop(Loop(run, objective, rule=rule), begun, gather)
+                summed = RecordSums.of(run, objective, first_record(source), shared.local)
+                steps = iterate_streamed(
+                    loop,
+                    np.asarray(initial),
+                    summed.sum_piece,
+                    passes,
+                    begun,
+                    progress,
+                    followed,
+                    by_step=by_step,
+                    together=summed.objective.most,
+                )
+            else:
+                steps = StreamLoop(run, objective, shared, rule).iterate(
+                    initial, passes, begun, progress, followed, by_step=by_step
+                )
             return (yield from map_steps(Form.of(params).from_vector, steps))
 
     return resume_within(partial(jax.enable_x64, True), iterate())
@@ -511,8 +539,13 @@ def check_piece(run: Run, piece: Piece) -> Piece:
     return piece
 
 
-def with_flags(run: Run, labels: LabelCheck | None, piece: Piece) -> Piece:
-    """Records, and behind them that they are no empty slots."""
+def check_labelled(run: Run, labels: LabelCheck | None, piece: Piece) -> Piece:
+    """``check_piece``, and of records that draw nothing that the loss knows their labels."""
     if labels is not None:
         labels(piece)
-    return (*check_piece(run, piece), np.ones(len(piece[0]), np.uint8))
+    return check_piece(run, piece)
+
+
+def with_flags(run: Run, labels: LabelCheck | None, piece: Piece) -> Piece:
+    """Records, and behind them that they are no empty slots."""
+    return (*check_labelled(run, labels, piece), np.ones(len(piece[0]), np.uint8))
