@@ -1,8 +1,11 @@
 """``lastiterate features``: shapes are kept, images are mapped one by one, torch backbones from
 local files."""
 
+import gzip
 import importlib.util
 import sys
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from typer.testing import CliRunner
 
 import lastiterate
 from lastiterate import InputError
-from lastiterate.cli import app
+from lastiterate.cli import app, data
 from lastiterate.data import Array, Schema
 from lastiterate.data.binary_files import read_images
 from lastiterate.features import Patches, Scattering, SchemaTransformer
@@ -152,7 +155,7 @@ def test_parts_of_an_archive_and_their_labels(tmp_path):
         test_labels=np.arange(3)[:, None],
     )
     assert [
-        (each.part, each.pixels.shape, each.labels.shape)
+        (each.part, next(each.pieces(9)).shape, each.labels.shape)
         for each in read_images(tmp_path / "a.npz")
     ] == [("train", (7, 8, 9, 1), (7,)), ("test", (3, 8, 9, 1), (3,))]
     assert command(tmp_path / "a.npz", "--out", tmp_path / "b.npz").exit_code == 0
@@ -167,7 +170,8 @@ def test_images_of_an_idx_file_have_the_sides_that_it_states(tmp_path, sides):
         bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes() + images.tobytes()
     )
     (found,) = read_images(path)
-    assert (found.pixels == (images / np.float32(255))[..., None]).all()
+    pixels = np.concatenate([*found.pieces(2)])
+    assert (pixels == (images / np.float32(255))[..., None]).all()
 
 
 @pytest.mark.parametrize(
@@ -360,3 +364,168 @@ def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
         and "fits the torch" in done.stderr
         and "operator timm::x" in done.stderr
     )
+
+
+# Images that are read, and rows that are written, in pieces.
+
+PICTURES = RNG.integers(0, 256, (11, 8, 9, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """At most four images are mapped at once; their sizes, as they come."""
+    mapped, plain = [], data._map_images
+    monkeypatch.setattr(data, "MOST", 5)
+    monkeypatch.setattr(data, "TOGETHER", 2)
+
+    def count(name, images):
+        mapped.append(len(images))
+        return plain(name, images)
+
+    monkeypatch.setattr(data, "_map_images", count)
+    return mapped
+
+
+def write_idx(path, array):
+    head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    with gzip.open(path, "wb") as file:
+        file.write(head + array.tobytes())
+
+
+WRITTEN = {
+    "npy": ("a.npy", lambda path: np.save(path, PICTURES)),
+    "columns": ("a.npy", lambda path: np.save(path, np.asfortranarray(PICTURES))),
+    "numbers": ("a.npy", lambda path: np.save(path, PICTURES / 255)),
+    "archive": ("a.npz", lambda path: np.savez(path, images=PICTURES, other=np.ones(3))),
+    "packed": ("a.npz", lambda path: np.savez_compressed(path, X=PICTURES)),
+    "columns in an archive": (
+        "a.npz",
+        lambda path: np.savez(path, x=np.asfortranarray(PICTURES)),
+    ),
+    "idx": ("a-images-idx4-ubyte.gz", lambda path: write_idx(path, PICTURES)),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_rows_of_pieces_are_those_of_all_images(tmp_path, few, form):
+    name, write = WRITTEN[form]
+    write(tmp_path / name)
+    done = command(tmp_path / name, "--out", tmp_path / "out.npz")
+    assert done.exit_code == 0 and "11 of 972 features, largest norm 1 by" in done.stdout
+    assert few == [4, 4, 3]
+    with np.load(tmp_path / "out.npz") as found:
+        assert found.files == ["X"] and found["X"].dtype == np.float32
+        np.testing.assert_array_equal(found["X"], Scattering().apply(PICTURES))
+
+
+def test_pieces_follow_from_the_memory():
+    assert data._count_at_once((10**6, 28, 28, 1), 1e12) == 1024
+    assert data._count_at_once((10**6, 64, 64, 3), 1e12) == 640
+    assert data._count_at_once((10**6, 64, 64, 3), 5e8) == 576
+    assert data._count_at_once((10**6, 512, 512, 3), 5e8) == 9
+    assert data._count_at_once((10**6, 2048, 2048, 4), 5e8) == 1
+
+
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_memory_does_not_grow_with_the_images(tmp_path, monkeypatch, form):
+    """16 MB of bytes, which are 66 MB of pixels, in a fraction of either."""
+    images = np.zeros((4000, 64, 64), np.uint8)
+    images += np.arange(4000, dtype=np.uint8)[:, None, None]
+    write = np.save if form == "npy" else np.savez_compressed
+    write(tmp_path / f"a.{form}", images)
+    monkeypatch.setattr(data, "MOST", 64)
+    monkeypatch.setattr(data, "_map_images", lambda name, part: part.mean(axis=(1, 2)))
+    command(tmp_path / f"a.{form}", "--out", tmp_path / "warm.npz")
+    tracemalloc.start()
+    try:
+        done = command(tmp_path / f"a.{form}", "--out", tmp_path / "out.npz", "--memory", "1GB")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert done.exit_code == 0 and peak < 8e6
+    rows = np.load(tmp_path / "out.npz")[{"npy": "X", "npz": "X"}[form]]
+    np.testing.assert_allclose(rows[:, 0], np.arange(4000) % 256 / 255, atol=1e-6)
+
+
+def spoil_pixel(path):
+    array = PICTURES / 255
+    array[-1, 0, 0, 0] = np.nan
+    np.save(path, array)
+
+
+def cut_member(path):
+    with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as file:
+        head = {"descr": "|u1", "fortran_order": False, "shape": PICTURES.shape}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.write(PICTURES.tobytes()[:-1])
+
+
+def lengthen_member(path):
+    with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as file:
+        np.lib.format.write_array(file, PICTURES)
+        file.write(b"more")
+
+
+def write_objects(path):
+    np.savez(path, images=PICTURES.astype(object))
+
+
+def damage_member(path):
+    np.savez(path, images=PICTURES)
+    content = bytearray(path.read_bytes())
+    content[content.index(PICTURES.tobytes()[:64]) + 2000] ^= 1
+    path.write_bytes(content)
+
+
+BAD = {
+    "a pixel of the last image": ("a.npy", spoil_pixel, "must be bytes, or numbers in [0, 1]"),
+    "an array that is cut off": ("a.npz", cut_member, "complete .npz archive"),
+    "an array with more behind it": ("a.npz", lengthen_member, "complete .npz archive"),
+    "objects": ("a.npz", write_objects, "complete .npz archive"),
+    "a byte that changed": ("a.npz", damage_member, "complete .npz archive"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_images_are_refused_before_any_is_mapped(tmp_path, few, what):
+    name, write, why = BAD[what]
+    write(tmp_path / name)
+    done = command(tmp_path / name, "--out", tmp_path / "out.npz")
+    assert done.exit_code == 2 and why in " ".join(done.stderr.split()) and not done.stdout
+    assert not few and [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("how", ["changed", "stopped", "broken"])
+def test_work_that_ends_early_leaves_nothing(tmp_path, monkeypatch, how):
+    np.save(tmp_path / "a.npy", PICTURES)
+
+    def end(name, images):
+        if how == "changed":
+            np.save(tmp_path / "a.npy", PICTURES[:, :, ::-1])
+        elif how == "stopped":
+            raise KeyboardInterrupt
+        else:
+            raise OSError(28, "No space left on device")
+        return Scattering().apply(images)
+
+    monkeypatch.setattr(data, "_map_images", end)
+    done = command(tmp_path / "a.npy", "--out", tmp_path / "out.npz")
+    assert done.exit_code != 0 and not done.stdout
+    said = {"changed": "changed while it was read", "stopped": "", "broken": "No space left"}
+    assert said[how] in " ".join(done.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_the_limits_of_memory_and_of_packed_files_can_be_raised(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", images=PICTURES, labels=np.arange(11))
+    np.savez(tmp_path / "b.npz", images=PICTURES, labels=np.arange(11))
+    small = ("--unpacked-limit", 1000)
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "out.npz", *small)
+    assert done.exit_code == 2 and "--unpacked-limit BYTES" in " ".join(done.stderr.split())
+    more = ("--unpacked-limit", 10_000)
+    assert command(tmp_path / "a.npz", "--out", tmp_path / "out.npz", *more).exit_code == 0
+    # what is not packed is as large as its file
+    assert command(tmp_path / "b.npz", "--out", tmp_path / "more.npz", *small).exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "more.npz")["y"], np.arange(11))
+    done = command(tmp_path / "b.npz", "--out", tmp_path / "none.npz", "--memory", "1MB")
+    assert done.exit_code == 2 and "--memory must be at least 1000 MB" in done.stderr

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from shutil import copyfileobj
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
 from lastiterate.cli.app import (
     FILES,
@@ -60,53 +65,82 @@ def features_command(
         Path | None,
         typer.Option("--weights", help="local weights of torchvision's or timm's network"),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="bytes it may take: 1GB; default: a quarter of free"),
+    ] = None,
+    unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Turn images into features with a public backbone.
 
-    Every image is mapped on its own, so the features suit train.
+    Every image is mapped on its own, so the features suit train. Images are read, and rows
+    written, in pieces.
     """
-    import numpy as np
-
+    from lastiterate.cli import run_flags
     from lastiterate.data.binary_files import read_images
+    from lastiterate.data.file_stream import FileSnapshot
     from lastiterate.data.schema_template import array_template
     from lastiterate.data.table import FormatFacts
+    from lastiterate.release.data_file import MemoryBound
 
     _check_target(out)
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
         raise InputError(
             "weights", "are for a backbone of torchvision or timm", str(weights), "leave it out"
         )
+    bound = MemoryBound(None if memory is None else run_flags.parse_bytes("--memory", memory))
     sets, run = (
         read_images(images),
         partial(_map_images, backbone)
         if backbone in OWN
         else _extract_with_torch(backbone, weights),
     )
-
-    arrays: dict[str, np.ndarray] = {}
+    found = FileSnapshot.of(images)
     for each in sets:
-        tail = f"_{each.part}" if len(sets) > 1 else ""
-        arrays[f"x{tail}" if tail else "X"] = rows = run(each.pixels)
-        if each.labels is not None:
-            arrays[f"y{tail}"] = each.labels
-        norm = float(np.linalg.norm(rows, axis=1).max())
-        console.print(
-            f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm "
-            f"{norm:.3g}"
-            + (
-                " by construction"
-                if backbone in OWN
-                else ": measured on these images, choose --row-norm without looking"
-            ),
-            highlight=False,
-        )
+        for _ in each.pieces(_count_at_once(each.shape, bound.most)):  # refuses what is no pixel
+            interrupts.check()
     facts = FormatFacts(-1, 1, f"rows of the map {backbone}, of norm 1 by construction", norm=1.0)
-    _write(out, arrays, array_template(facts if backbone in OWN else None))
+    schema, said = array_template(facts if backbone in OWN else None), list[str]()
+
+    def write_rows(archive: zipfile.ZipFile) -> None:
+        for each in sets:
+            tail = f"_{each.part}" if len(sets) > 1 else ""
+            mapped = map(run, each.pieces(_count_at_once(each.shape, bound.most)))
+            width, norm = _write_array(archive, f"x{tail}" if tail else "X", len(each), mapped)
+            if each.labels is not None:
+                _write_array(archive, f"y{tail}", len(each), iter([each.labels]))
+            said.append(
+                f"{each.part or 'images'}: {len(each)} of {width} features, largest norm {norm:.3g}"
+                + (
+                    " by construction"
+                    if backbone in OWN
+                    else ": measured on these images, choose --row-norm without looking"
+                )
+            )
+        found.check()
+
+    _write(out, write_rows, schema)
+    for line in said:
+        console.print(line, highlight=False)
     console.print(
         f'{out.with_suffix(".toml")}: the schema that train reads; facts marked "?" are left '
         "to fill in",
         highlight=False,
     )
+
+
+PIECE, MOST, TOGETHER = 2**25, 1024, 64
+"""Bytes of pixels that are mapped at once, and images, at most; images in multiples of so many,
+where several fit."""
+COPIES = 16
+"""Parts of the memory for records of which one may be pixels: others are their copies, and rows."""
+
+
+def _count_at_once(shape: tuple[int, ...], memory: float) -> int:
+    """Images of ``shape`` (n, height, width, channels) that are mapped at once."""
+    size = 4 * math.prod(shape[1:])
+    many = max(1, min(MOST, int(min(PIECE, memory / COPIES)) // size))
+    return many if many < TOGETHER else many // TOGETHER * TOGETHER
 
 
 def _map_images(name: str, images: np.ndarray) -> np.ndarray:
@@ -119,18 +153,48 @@ def _map_images(name: str, images: np.ndarray) -> np.ndarray:
     return Scattering().apply(images)
 
 
-def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
-    """Write the rows and, next to them, their schema, or nothing."""
+def _write_array(
+    archive: zipfile.ZipFile, name: str, count: int, pieces: Iterator[np.ndarray]
+) -> tuple[int, float]:
+    """Write the ``count`` records of pieces as one array of an archive of NumPy; the numbers of a
+    record, and the largest norm."""
     import numpy as np
 
+    first, norm = next(pieces), 0.0
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        head = np.lib.format.header_data_from_array_1_0(first) | {
+            "fortran_order": False,
+            "shape": (count, *first.shape[1:]),
+        }
+        np.lib.format.write_array_header_1_0(file, head)
+        for part in chain([first], pieces):
+            interrupts.check()
+            file.write(np.ascontiguousarray(part).data)
+            if part.ndim == 2:
+                norm = max(norm, float(np.linalg.norm(part, axis=1).max()))
+    return math.prod(first.shape[1:]), norm
+
+
+def _write(out: Path, write_rows: Callable[[zipfile.ZipFile], None], schema: str) -> None:
+    """Write the rows and, next to them, their schema, or nothing."""
     facts = out.with_suffix(".toml")
-    write_file(facts, schema.encode(), new=True, mode=SHARED)
     try:
-        with whole_file(out, new=True, mode=SHARED) as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    except BaseException:
-        facts.unlink(missing_ok=True)
-        raise
+        with tempfile.TemporaryFile(dir=out.parent) as held:  # where a Ctrl-C may stop the work
+            with zipfile.ZipFile(held, "w", allowZip64=True) as archive:
+                write_rows(archive)
+            held.seek(0)
+            with interrupts.later():
+                write_file(facts, schema.encode(), new=True, mode=SHARED)
+                try:
+                    with whole_file(out, new=True, mode=SHARED) as file:
+                        copyfileobj(held, file)
+                except BaseException:
+                    facts.unlink(missing_ok=True)
+                    raise
+    except OSError as error:
+        raise OSError(
+            error.errno, error.strerror or str(error), error.filename or str(out)
+        ) from None
 
 
 def _check_target(out: Path) -> None:

@@ -6,12 +6,15 @@ import gzip
 import math
 import re
 import struct
+import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -252,8 +255,13 @@ def read_archive(
     _starts(path, b"PK", NPZ)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            refuse_beyond(sum(entry.file_size for entry in archive.zip.infolist()), path)
-            return {name: np.asarray(archive[name]) for name in chosen(list(archive.files))}
+            names = list(chosen(list(archive.files)))
+            sizes = {
+                each.filename.removesuffix(".npy"): each.file_size
+                for each in archive.zip.infolist()
+            }
+            refuse_beyond(sum(sizes[name] for name in names), path)
+            return {name: np.asarray(archive[name]) for name in names}
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
@@ -328,76 +336,171 @@ y_PART."""
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels (n, height, width, channels) float32 in [0, 1], and labels (n,) or ``None``; ``part``:
-    "" or train ..."""
+    """Images of ``shape`` (n, height, width, channels), which ``read`` gives as they lie in the
+    file, so many at a time, and labels (n,) or ``None``; ``part``: "" or train ..."""
 
     part: str
-    pixels: np.ndarray
+    shape: tuple[int, ...]
     labels: np.ndarray | None
+    read: Callable[[int], Iterator[np.ndarray]]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def pieces(self, most: int) -> Iterator[np.ndarray]:
+        """Pixels (m, height, width, channels) float32 in [0, 1], ``most`` images at a time.
+        Errors: other numbers."""
+        for array in self.read(most):
+            part = array.reshape(-1, *self.shape[1:])
+            if part.dtype == np.uint8:
+                yield part / np.float32(255)
+                continue
+            pixels = np.asarray(part, dtype=np.float32)
+            if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
+                raise InputError("images", "must be bytes, or numbers in [0, 1]", str(part.dtype))
+            yield pixels
 
 
 def read_images(path: Path) -> list[Images]:
-    """All sets of images in a file. Errors: ``InputError`` for files that hold none, or other
-    shapes."""
+    """All sets of images in a file, of which the labels alone are read. Errors: ``InputError`` for
+    files that hold none, or other shapes."""
     if not path.is_file():
         raise InputError("images", "must be an existing file", str(path))
     if path.suffix == ".npz":
         return _archive(path)
     if path.suffix == ".npy":
         labels = labels_file(path)
-        return [
-            _check_images("", plain_array(path), plain_array(labels) if labels.is_file() else None)
-        ]
+        array = map_array(path)
+        known = plain_array(labels) if labels.is_file() else None
+        return [_describe_images("", array.shape, array.dtype, known, _open_npy(path, array))]
     if is_idx(path):
-        labels = find_labels_file(path)
+        labels, array = find_labels_file(path), idx_array(path)
+        known = None if labels is None else read_idx_array(labels)
         return [
-            _check_images(
-                "", read_idx_shaped(path), None if labels is None else read_idx_array(labels)
-            )
+            _describe_images("", array.shape, array.dtype, known, partial(array.parts, first=0))
         ]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)
 
 
+def _open_npy(path: Path, array: np.memmap) -> Callable[[int], Iterator[np.ndarray]]:
+    """Read the records of a mapped array; those that lie one behind the other without the map,
+    whose pages would count as memory of the program."""
+    if array.flags.c_contiguous:
+        lies = MappedArray(path, array.offset, array.dtype, array.shape, NPY)
+        return partial(lies.parts, first=0)
+    return lambda most: (
+        np.asarray(array[first : first + most]) for first in range(0, len(array), most)
+    )
+
+
 def _archive(path: Path) -> list[Images]:
-    arrays = read_archive(path)
-    images = list[Images]()
-    for name, array in arrays.items():
-        if array.ndim >= 3:
+    """The sets of images in a .npz file."""
+    _starts(path, b"PK", NPZ)
+    with _explain_damage(path), zipfile.ZipFile(path) as archive:
+        packed = [each.file_size for each in archive.infolist() if each.compress_type]
+        refuse_beyond(sum(packed), path)
+        heads = {
+            name.removesuffix(".npy"): _read_head(archive, name)
+            for name in archive.namelist()
+            if name.endswith(".npy")
+        }
+    found = list[tuple[str, str, str | None]]()
+    for name, (shape, _, _) in heads.items():
+        if len(shape) >= 3:
             part = (
                 name.removesuffix("_images").removeprefix("x_") if name not in IMAGE_LABELS else ""
             )
-            labels = next(
-                (
-                    arrays[key]
-                    for key in (IMAGE_LABELS.get(name, ""), f"{part}_labels", f"y_{part}")
-                    if key in arrays
-                ),
-                None,
-            )
-            images.append(_check_images(part, array, labels))
-    if not images:
+            keys = (IMAGE_LABELS.get(name, ""), f"{part}_labels", f"y_{part}")
+            found.append((name, part, next((key for key in keys if key in heads), None)))
+    if not found:
         raise InputError(
             "images",
             "must hold an array of shape (n, height, width) or with channels behind",
-            sorted(arrays),
+            sorted(heads),
         )
-    return images
+    known = read_archive(path, lambda _: [key for *_, key in found if key is not None])
+    return [
+        _describe_images(
+            part,
+            *heads[name][:2],
+            None if key is None else known[key],
+            partial(_read_member, path, name, *heads[name]),
+        )
+        for name, part, key in found
+    ]
 
 
-def _check_images(part: str, array: np.ndarray, labels: np.ndarray | None) -> Images:
-    if array.ndim == 3:
-        array = array[..., None]
-    if array.ndim != 4 or array.shape[3] > 4 or min(array.shape) < 1:
+Head = tuple[tuple[int, ...], np.dtype, bool]
+"""Shape and type of an array in an archive, and whether its first index runs fastest."""
+
+
+def _read_head(archive: zipfile.ZipFile, name: str) -> Head:
+    with archive.open(name) as file:
+        return _skip_head(file)
+
+
+def _skip_head(file: Any) -> Head:
+    """The head of NumPy's format; the file is behind it then."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    shape, backwards, dtype = readers[np.lib.format.read_magic(file)](file)
+    if dtype.hasobject:
+        raise ValueError("objects")
+    return shape, dtype, backwards
+
+
+def _read_member(
+    path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype, backwards: bool, most: int
+) -> Iterator[np.ndarray]:
+    """The records of an array in an archive, unpacked as they are asked for."""
+    if backwards:  # its records lie nowhere in one piece
+        array = read_archive(path, lambda _: [name])[name]
+        yield from (array[first : first + most] for first in range(0, len(array), most))
+        return
+    size = dtype.itemsize * math.prod(shape[1:])
+    with (
+        _explain_damage(path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as file,
+    ):
+        _skip_head(file)
+        for first in range(0, shape[0], most):
+            many = min(most, shape[0] - first)
+            yield np.frombuffer(file.read(many * size), dtype).reshape(many, *shape[1:])
+        if file.read(1):  # its checksum is compared here too
+            raise damage_error(path, NPZ)
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Generator[None]:
+    """Say in one sentence that an archive is damaged."""
+    try:
+        yield
+    except (InputError, GeneratorExit):
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
+        raise damage_error(path, NPZ, error) from None
+
+
+def _describe_images(
+    part: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    labels: np.ndarray | None,
+    read: Callable[[int], Iterator[np.ndarray]],
+) -> Images:
+    """A set of images. Errors: other shapes, numbers that are no pixels, labels of others."""
+    whole = (*shape, 1) if len(shape) == 3 else shape
+    if len(whole) != 4 or whole[3] > 4 or min(whole) < 1:
         raise InputError(
             "images",
             "must have shape (n, height, width) or (n, height, width, channels)",
-            array.shape,
+            shape,
         )
-    if array.dtype == np.uint8:
-        array = array / np.float32(255)
-    pixels = np.asarray(array, dtype=np.float32)
-    if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
-        raise InputError("images", "must be bytes, or numbers in [0, 1]", str(array.dtype))
-    if labels is not None and len(labels) != len(pixels):
-        raise InputError("labels", f"must be one for each of {len(pixels)} images", len(labels))
-    return Images(part, pixels, None if labels is None else labels.ravel())
+    if dtype.kind not in "biuf":
+        raise InputError("images", "must be bytes, or numbers in [0, 1]", str(dtype))
+    if labels is not None and len(labels) != whole[0]:
+        raise InputError("labels", f"must be one for each of {whole[0]} images", len(labels))
+    return Images(part, whole, None if labels is None else labels.ravel(), read)
