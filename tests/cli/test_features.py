@@ -495,12 +495,41 @@ def test_bad_images_are_refused_before_any_is_mapped(tmp_path, few, what):
     assert not few and [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("how", ["changed", "stopped", "broken"])
-def test_work_that_ends_early_leaves_nothing(tmp_path, monkeypatch, how):
+def test_rows_of_a_plain_array_are_trained_on_in_pieces(tmp_path, few):
+    """``train`` streams .npy files, and no archives."""
+    images, labels = np.tile(PICTURES, (30, 1, 1, 1)), np.arange(330) % 2
+    np.savez(tmp_path / "a.npz", images=images, labels=labels)
+    assert command(tmp_path / "a.npz", "--out", tmp_path / "f.npy").exit_code == 0
+    rows = np.load(tmp_path / "f.npy")
+    np.testing.assert_array_equal(rows, Scattering().apply(images))
+    np.testing.assert_array_equal(np.load(tmp_path / "f.labels.npy"), labels)
+    train = ("train", tmp_path / "f.npy", "--epsilon", 8, "--classes", "0,1", "--stream")
+    done = CliRunner().invoke(
+        app, [*map(str, train), "--algorithm", "noisy-gd", "--out", str(tmp_path / "model")]
+    )
+    assert done.exit_code == 0, done.output
+    assert lastiterate.load(tmp_path / "model").features == 972
+    # nothing is replaced, the labels neither, and one array holds one set
+    (tmp_path / "g.labels.npy").write_text("mine")
+    done = command(tmp_path / "a.npz", "--out", tmp_path / "g.npy")
+    assert done.exit_code == 2 and "g.labels.npy" in done.stderr
+    np.savez(tmp_path / "b.npz", train_images=images, test_images=images)
+    done = command(tmp_path / "b.npz", "--out", tmp_path / "h.npy")
+    assert done.exit_code == 2 and "must end in .npz where a file holds 2 sets" in done.stderr
+    assert not list(tmp_path.glob("h.*"))
+
+
+@pytest.mark.parametrize("out", ["out.npz", "out.npy"])
+@pytest.mark.parametrize("how", ["changed", "stopped", "broken", "taken"])
+def test_work_that_ends_early_leaves_nothing(tmp_path, monkeypatch, how, out):
     np.save(tmp_path / "a.npy", PICTURES)
+    np.save(tmp_path / "a.labels.npy", np.arange(11))
+    before = {path.name for path in tmp_path.iterdir()} | ({out} if how == "taken" else set())
 
     def end(name, images):
-        if how == "changed":
+        if how == "taken":
+            (tmp_path / out).write_text("mine")
+        elif how == "changed":
             np.save(tmp_path / "a.npy", PICTURES[:, :, ::-1])
         elif how == "stopped":
             raise KeyboardInterrupt
@@ -509,11 +538,12 @@ def test_work_that_ends_early_leaves_nothing(tmp_path, monkeypatch, how):
         return Scattering().apply(images)
 
     monkeypatch.setattr(data, "_map_images", end)
-    done = command(tmp_path / "a.npy", "--out", tmp_path / "out.npz")
+    done = command(tmp_path / "a.npy", "--out", tmp_path / out)
     assert done.exit_code != 0 and not done.stdout
-    said = {"changed": "changed while it was read", "stopped": "", "broken": "No space left"}
-    assert said[how] in " ".join(done.stderr.split())
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+    said = {"changed": "changed while it was read", "broken": "No space left", "taken": "exist"}
+    assert said.get(how, "") in " ".join(done.stderr.split())
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert how != "taken" or (tmp_path / out).read_text() == "mine"
 
 
 def test_the_limits_of_memory_and_of_packed_files_can_be_raised(tmp_path):

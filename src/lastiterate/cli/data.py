@@ -6,12 +6,13 @@ import math
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from shutil import copyfileobj
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +52,7 @@ def features_command(
         Path,
         typer.Option(
             "--out",
-            help="the .npz file to write, with its schema",
+            help="the .npz or .npy file to write, with its schema",
         ),
     ],
     backbone: Annotated[
@@ -95,6 +96,13 @@ def features_command(
         if backbone in OWN
         else _extract_with_torch(backbone, weights),
     )
+    if out.suffix == ".npy" and len(sets) > 1:
+        raise InputError(
+            "out",
+            f"must end in .npz where a file holds {len(sets)} sets of images",
+            out.name,
+            "only .npz holds several arrays",
+        )
     found = FileSnapshot.of(images)
     for each in sets:
         for _ in each.pieces(_count_at_once(each.shape, bound.most)):  # refuses what is no pixel
@@ -102,13 +110,13 @@ def features_command(
     facts = FormatFacts(-1, 1, f"rows of the map {backbone}, of norm 1 by construction", norm=1.0)
     schema, said = array_template(facts if backbone in OWN else None), list[str]()
 
-    def write_rows(archive: zipfile.ZipFile) -> None:
+    def write_rows(write: Write) -> None:
         for each in sets:
             tail = f"_{each.part}" if len(sets) > 1 else ""
             mapped = map(run, each.pieces(_count_at_once(each.shape, bound.most)))
-            width, norm = _write_array(archive, f"x{tail}" if tail else "X", len(each), mapped)
+            width, norm = write(f"x{tail}" if tail else "X", len(each), mapped)
             if each.labels is not None:
-                _write_array(archive, f"y{tail}", len(each), iter([each.labels]))
+                write(f"y{tail}", len(each), iter([each.labels]))
             said.append(
                 f"{each.part or 'images'}: {len(each)} of {width} features, largest norm {norm:.3g}"
                 + (
@@ -129,6 +137,8 @@ def features_command(
     )
 
 
+Write = Callable[[str, int, "Iterator[np.ndarray]"], tuple[int, float]]
+"""Writes an array of a name, so many records in pieces; the numbers of one, and the largest norm."""
 PIECE, MOST, TOGETHER = 2**25, 1024, 64
 """Bytes of pixels that are mapped at once, and images, at most; images in multiples of so many,
 where several fit."""
@@ -153,59 +163,87 @@ def _map_images(name: str, images: np.ndarray) -> np.ndarray:
     return Scattering().apply(images)
 
 
-def _write_array(
-    archive: zipfile.ZipFile, name: str, count: int, pieces: Iterator[np.ndarray]
-) -> tuple[int, float]:
-    """Write the ``count`` records of pieces as one array of an archive of NumPy; the numbers of a
-    record, and the largest norm."""
+def _write_array(file: Any, count: int, pieces: Iterator[np.ndarray]) -> tuple[int, float]:
+    """Write the ``count`` records of pieces as an array in NumPy's format; the numbers of a record,
+    and the largest norm."""
     import numpy as np
 
     first, norm = next(pieces), 0.0
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        head = np.lib.format.header_data_from_array_1_0(first) | {
-            "fortran_order": False,
-            "shape": (count, *first.shape[1:]),
-        }
-        np.lib.format.write_array_header_1_0(file, head)
-        for part in chain([first], pieces):
-            interrupts.check()
-            file.write(np.ascontiguousarray(part).data)
-            if part.ndim == 2:
-                norm = max(norm, float(np.linalg.norm(part, axis=1).max()))
+    head = np.lib.format.header_data_from_array_1_0(first) | {
+        "fortran_order": False,
+        "shape": (count, *first.shape[1:]),
+    }
+    np.lib.format.write_array_header_1_0(file, head)
+    for part in chain([first], pieces):
+        interrupts.check()
+        file.write(np.ascontiguousarray(part).tobytes())
+        if part.ndim == 2:
+            norm = max(norm, float(np.linalg.norm(part, axis=1).max()))
     return math.prod(first.shape[1:]), norm
 
 
-def _write(out: Path, write_rows: Callable[[zipfile.ZipFile], None], schema: str) -> None:
-    """Write the rows and, next to them, their schema, or nothing."""
-    facts = out.with_suffix(".toml")
+def _write(out: Path, write_rows: Callable[[Write], None], schema: str) -> None:
+    """Write the rows and, next to them, their schema, or nothing; of a .npy file the labels too."""
     try:
-        with tempfile.TemporaryFile(dir=out.parent) as held:  # where a Ctrl-C may stop the work
-            with zipfile.ZipFile(held, "w", allowZip64=True) as archive:
-                write_rows(archive)
-            held.seek(0)
+        with ExitStack() as stack:  # temporary files, where a Ctrl-C may stop the work
+            held = dict[str, Any]()
+
+            def open_file(name: str) -> Any:
+                held[name] = stack.enter_context(tempfile.TemporaryFile(dir=out.parent))
+                return held[name]
+
+            if out.suffix == ".npy":
+                write_rows(lambda name, *given: _write_array(open_file(name), *given))
+            else:
+                with zipfile.ZipFile(open_file("X"), "w") as archive:
+
+                    def add_array(name: str, *given: Any) -> tuple[int, float]:
+                        with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                            return _write_array(file, *given)
+
+                    write_rows(add_array)
             with interrupts.later():
-                write_file(facts, schema.encode(), new=True, mode=SHARED)
-                try:
-                    with whole_file(out, new=True, mode=SHARED) as file:
-                        copyfileobj(held, file)
-                except BaseException:
-                    facts.unlink(missing_ok=True)
-                    raise
+                _name_files(out, schema, held)
     except OSError as error:
         raise OSError(
             error.errno, error.strerror or str(error), error.filename or str(out)
         ) from None
 
 
+def _name_files(out: Path, schema: str, held: dict[str, Any]) -> None:
+    """Copy complete files to their names, all of them or none, that of the rows last."""
+    named = _list_targets(out)
+    made = [named.pop("schema")]
+    write_file(made[0], schema.encode(), new=True, mode=SHARED)
+    try:
+        for name, content in reversed(held.items()):
+            content.seek(0)
+            with whole_file(named[name], new=True, mode=SHARED) as file:
+                copyfileobj(content, file)
+            made.append(named[name])
+    except BaseException:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _list_targets(out: Path) -> dict[str, Path]:
+    """Every file that may be written, by what is in it."""
+    from lastiterate.data.binary_files import labels_file
+
+    labels = {"y": labels_file(out)} if out.suffix == ".npy" else {}
+    return {"X": out, "schema": out.with_suffix(".toml")} | labels
+
+
 def _check_target(out: Path) -> None:
     """Refuse what cannot be written, before the work."""
-    if out.suffix != ".npz":
-        raise InputError("out", "must end in .npz", out.name)
-    for path in (out, out.with_suffix(".toml")):
+    if out.suffix not in (".npz", ".npy"):
+        raise InputError("out", "must end in .npz or .npy", out.name)
+    for path in _list_targets(out).values():
         if is_taken(path):
             raise InputError(
                 "out",
-                "must not exist yet, nor the schema file next to it",
+                "must not exist yet, nor the files of its schema and labels next to it",
                 str(path),
                 "choose another name",
             )
