@@ -179,10 +179,11 @@ class RecordSums:
             plain.weights,
             alone=run.batching.streams != "in order",  # else every batch has its public order
         )
-        size = sum(
-            leaf.dtype.itemsize * math.prod(leaf.shape[1:])
-            for leaf in map(np.asarray, jax.tree.leaves(records))
-        )
+        parts = [
+            leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+            for leaf in jax.tree.leaves(records)
+        ]
+        size = sum(part.dtype.itemsize * math.prod(part.shape[1:]) for part in parts)
         largest = math.ceil(min(run.n, run.divisor) / plain.most)
         chunks = max(1, min(largest, AT_ONCE // max(1, size * plain.most)))
         return cls(objective, chunks, devices)
