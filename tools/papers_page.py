@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate_papers import ITEMS, Item, Panel, Trace
-from lastiterate_papers.item import shown
 from lastiterate_papers.files import drawn
+from lastiterate_papers.item import shown
 
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# The papers, item by item
