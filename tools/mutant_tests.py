@@ -2,8 +2,9 @@
 mutants.py.
 
 A mutant's tests run in a fork of a process that has collected all tests, in which functions get the
-changed code; what runs while a module is imported is changed in the file, in a fork of a process
-that has imported the heavy libraries and not the package.
+changed code. What runs while a module is imported is changed in the file, in a fork of a process
+that has imported the heavy libraries and not the package; so is everything where collecting tests
+starts threads, as JAX does, because a fork of such a process may wait for ever.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def preload() -> None:
         "scipy.stats",
         "mpmath",
         "hypothesis",
+        "jax",
         "dp_accounting.pld.privacy_loss_distribution",
         "dp_accounting.rdp",
     ):
@@ -327,9 +329,12 @@ class Server:
             if isinstance(found, FunctionType):
                 functions.setdefault(found.__code__.co_filename, []).append(found)
         gc.freeze()  # forks share what they do not write
-        order = Order()
+        order, alone = Order(), len(os.listdir("/proc/self/task")) == 1
         while handed := os.read(self.numbers, 4):
             number = int.from_bytes(handed, "big")
+            if not alone:
+                os.write(self.put, handed)
+                continue
             key, file, tree, tests = self.work[number]
             path = self.folder / file
             codes = changed_codes(path, tree(), self.at_import)
@@ -433,13 +438,29 @@ def meet_files(work: list[Work], others: int, folder: Path, verdicts: Path) -> N
     imports it."""
     files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
     forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
-    order = Order()
+    order, unchanged = Order(), dict[tuple[tuple[str, float], ...], bool]()
+
+    def passes(file: str, tests: list[tuple[str, float]]) -> bool:
+        """Whether tests pass without a change: those that fail anyway kill nothing."""
+        if tuple(tests) not in unchanged:
+            source = (folder / file).read_text(encoding="utf-8")
+            unchanged[tuple(tests)] = run_tests(folder, file, source, tests)[0] == "survived"
+        return unchanged[tuple(tests)]
+
     while handed := os.read(others, 4):
-        key, file, tree, tests = work[int.from_bytes(handed, "big")]
-        source = ast.unparse(tree())
-        verdict, killer = run_tests(folder, file, source, order.sort(file, tests))
+        number = int.from_bytes(handed, "big")
+        key, file, tree, tests = work[number]
+        source, tests = ast.unparse(tree()), order.sort(file, tests)
+        verdict, killer = run_tests(folder, file, source, tests)
+        while verdict == "killed" and not passes(
+            file, [test for test in tests if killer in (None, test[0])]
+        ):
+            tests = [test for test in tests if killer not in (None, test[0])]
+            verdict, killer = run_tests(folder, file, source, tests)
         order.note(file, killer)
         write_verdict(verdicts, key, verdict, killer)
+        if number % 10 == 9:
+            print(f"{number + 1} of {len(work)}", flush=True)
 
 
 class Killer:
