@@ -45,8 +45,8 @@ def batch_sum(prepared, numbers):
     total = torch.zeros(prepared.initial.size, dtype=torch.float64)
     with full_precision(device):
         for part, used in prepared._split(torch.tensor(list(numbers))):
-            found = prepared._chunk(
-                trained, summed.parameters.copy_constants(summed.dtype), part, used
+            found = dict(
+                prepared._chunk(trained, summed.parameters.copy_constants(summed.dtype), part, used)
             )
             total += torch.cat([found[name] for name in summed.parameters.names])
     return total

@@ -156,9 +156,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "`replicate`": lambda: replicate(around(nn.Linear(4, 4))),
     "layers cut by `parallelize_module`, and other packed tensors": cut,
 }
-SPREAD = {
-    row for row in CASES if row.startswith(("`FSDP`", "`fully_shard`", "`replicate`", "layers cut"))
-}
+SPREAD = {row for row in CASES if row.startswith(("`FSDP`", "`replicate`", "layers cut"))}
 
 
 def test_every_row_has_a_case():

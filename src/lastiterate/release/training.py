@@ -160,7 +160,8 @@ def train(
         of data larger than memory.
     model : nested arrays or torch.nn.Module, optional
         First parameters, chosen without the data: any nested structure of floating-point arrays for
-        a JAX loss, or a module. Linear models take none.
+        a JAX loss, or a module. Linear models take none. Of a module after ``fully_shard`` each
+        device holds one layer at a time, and the host memory of each process all parameters.
     loss : callable, optional
         ``loss(params, *record)`` of one record, written with JAX; with a ``key`` argument it also
         gets a key of the record's own. For a module: ``loss(output, *rest)``. Linear models take

@@ -176,6 +176,7 @@ class Processes:
     rank: int = 0
     count: int = 1
     kept: Any = None  #: the checkpoint that the run began with
+    layer_device: Any = None  #: that holds one layer at a time of a module that lies on the host
 
     def __enter__(self) -> Processes:
         return self

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lastiterate.errors import InputError
-from lastiterate.torch.parameter_contributions import Contribution, Outer, Rows, Stored
+from lastiterate.torch.parameter_contributions import Contribution, Outer, Products, Rows, Stored
+from lastiterate.torch.parameters import HostWeights
 
 # Per-record gradients by the kernels of convolutions, plain and transposed, of one to three axes.
 # A convolution is a matrix product with the patches of its input, so that one record's gradient is
@@ -144,6 +146,8 @@ FUNCTIONS: dict[Any, tuple[str, tuple[str, ...]]] = {
 }
 """Functions that are known here, what they do, and the names of their arguments; ``F.conv2d`` is
 ``torch.conv2d``."""
+WEIGHED = ("linear", "convolution", "transposed", "embedding")
+"""Functions whose weight is all that they read of the module next to a bias, and is large."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,20 @@ class Layer:
             else math.prod(self.output_shape if self.function == "embedding" else self.weight_shape)
         )
 
-    def contributions(self, inputs: torch.Tensor, slopes: torch.Tensor) -> dict[str, Contribution]:
-        """Every record's gradients by name, of inputs (m, ...) and slopes (m, *output_shape)."""
+    def contributions(
+        self, inputs: torch.Tensor, slopes: torch.Tensor, copies: int | None = None
+    ) -> dict[str, Contribution]:
+        """Every record's gradients by name, of inputs (m, ...) and slopes (m, *output_shape).
+
+        ``copies``: of each record, one after the other, where no gradient by a weight is stored."""
         gradients = dict[str, Contribution]()
         if self.weight is not None:
-            gradients[self.weight] = self._of_weight(inputs, slopes)
+            apart = copies is not None and not (self.single and copies == 1)
+            gradients[self.weight] = (
+                self._as_products(inputs, slopes)
+                if apart and self.function in WEIGHED[:3]
+                else self._of_weight(inputs, slopes)
+            )
         if self.bias is not None:
             gradients[self.bias] = Stored(self._over_places(slopes))
         return gradients
@@ -215,6 +228,20 @@ class Layer:
             return Stored(kernel_gradients(*pair, self.weight_shape, options))
         return Stored(self._over_places(inputs * slopes))
 
+    def _as_products(self, inputs: torch.Tensor, slopes: torch.Tensor) -> Products:
+        """The gradients by the weight as factors, which are multiplied for one record at a time."""
+        if self.function == "linear":
+            left, right = (
+                part.reshape(part.shape[0], 1, -1, part.shape[-1]) for part in (slopes, inputs)
+            )
+            return Products(left, right, _multiply_sequences)
+        inputs, slopes = inputs.flatten(0, 1)[:, None], slopes.flatten(0, 1)[:, None]
+        left, right = (slopes, inputs) if self.function == "convolution" else (inputs, slopes)
+        multiply = partial(
+            kernel_gradients, weight_shape=self.weight_shape, options=dict(self.options)
+        )
+        return Products(left, right, multiply)
+
     def _over_places(self, values: torch.Tensor) -> torch.Tensor:
         """Sums over all axes but the records' and those of the bias."""
         count = values.shape[0]
@@ -235,6 +262,11 @@ class Layer:
         return normalised
 
 
+def _multiply_sequences(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Gradients (copies, outputs, inputs) of sequences (copies, places, outputs or inputs)."""
+    return left.transpose(1, 2) @ right
+
+
 def sum_lookups(
     numbers: torch.Tensor, slopes: torch.Tensor, count: int, padding: int | None
 ) -> Rows:
@@ -250,7 +282,7 @@ class UseCounter(TorchFunctionMode):
     def __init__(self, named: dict[str, torch.Tensor]) -> None:
         super().__init__()
         self._names = {id(tensor): name for name, tensor in named.items()}
-        self._counts = dict.fromkeys(named, 0)
+        self._counts, self._weighed = dict.fromkeys(named, 0), dict.fromkeys(named, 0)
         self._layers = list[Layer]()
         self.kept = list[Any]()  #: so that no other tensor gets an address that was seen
 
@@ -268,7 +300,11 @@ class UseCounter(TorchFunctionMode):
             if id(tensor) in self._names:
                 self._counts[self._names[id(tensor)]] += 1
         if func in FUNCTIONS:
-            self._add(FUNCTIONS[func][0], _bound(func, args, given), answer)
+            bound = _bound(func, args, given)
+            name = self._names.get(id(bound.get("weight")))
+            if name and FUNCTIONS[func][0] in WEIGHED and bound.get("max_norm") is None:
+                self._weighed[name] += 1
+            self._add(FUNCTIONS[func][0], bound, answer)
         return answer
 
     def _add(self, function: str, given: dict[str, Any], answer: torch.Tensor) -> None:
@@ -304,12 +340,20 @@ class UseCounter(TorchFunctionMode):
             layer for layer in self._layers if all(self._counts[name] == 1 for name in layer.names)
         )
 
+    @property
+    def weights(self) -> frozenset[str]:
+        """Tensors that are used, as weights of linear layers, convolutions or embeddings alone."""
+        return frozenset(
+            name for name, count in self._counts.items() if 0 < count == self._weighed[name]
+        )
+
 
 class LayerTap(TorchFunctionMode):
     """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a
     layer's first tensor.
 
-    Of a layer that normalises the input is what it has normalised, before it is scaled.
+    Of a layer that normalises the input is what it has normalised, before it is scaled. ``host``:
+    has the weights that are not ``named`` tensors of the device.
     """
 
     def __init__(
@@ -317,10 +361,12 @@ class LayerTap(TorchFunctionMode):
         named: dict[str, torch.Tensor],
         layers: tuple[Layer, ...],
         zeros: dict[str, torch.Tensor],
+        host: HostWeights | None = None,
     ) -> None:
         super().__init__()
         self._at = {id(named[layer.names[0]]): layer for layer in layers}
         self._zeros, self.inputs = zeros, dict[str, torch.Tensor]()
+        self._host, self._away = host, {} if host is None else host.names_by_id()
 
     def __torch_function__(
         self,
@@ -333,6 +379,9 @@ class LayerTap(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         given = _bound(func, args, kwargs or {})
         layer = self._at.get(id(given.get("weight"))) or self._at.get(id(given.get("bias")))
+        away = self._away.get(id(given.get("weight")))
+        if self._host is not None and away is not None:
+            func, args, kwargs = partial(self._host.call, func, given, away), (), {}
         if layer is None:
             return func(*args, **(kwargs or {}))
         name = layer.names[0]

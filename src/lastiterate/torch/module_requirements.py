@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -14,12 +15,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lastiterate.errors import InputError, first_line
-from lastiterate.torch.layers import Layer, UseCounter
+from lastiterate.errors import InputError, first_line, outside
+from lastiterate.torch.layers import UseCounter
 from lastiterate.torch.loss_checks import check_gradient, check_loss, check_moved, suggest_remedy
-from lastiterate.torch.parameters import State
+from lastiterate.torch.parameters import HostWeights, State
 from lastiterate.torch.randomness import KeyedDropout, drops
-from lastiterate.torch.record_gradients import PerRecord, WriteGuard, arguments, write_error
+from lastiterate.torch.record_gradients import (
+    PerRecord,
+    WriteGuard,
+    arguments,
+    full_precision,
+    write_error,
+)
 from lastiterate.torch.records import tensors_in
 from lastiterate.torch.vectorisation_checks import (
     LOUD,
@@ -197,6 +204,7 @@ def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Ten
     gradients that are not finite on any synthetic record. This check has seen no record, and so
     reveals nothing.
     """
+    host, summed = summed.host, replace(summed, host=None)  # what is checked is computed there
     dtype, pair = summed.dtype, make_synthetic_pair(summed, records, theta)
     constants, trained = (
         summed.parameters.copy_constants(dtype),
@@ -211,10 +219,28 @@ def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Ten
     one = tree_map(lambda a: a[0], pair)
     check_loss(summed, constants | trained, one)
     tolerance = check_alone(summed, theta, constants, records)
-    seen = UseCounter(trained)
-    with seen, KeyedDropout(None):
+    seen, frozen = UseCounter(trained), UseCounter(constants)
+    with seen, frozen, KeyedDropout(None):
         summed.call(constants | trained, *arguments(summed.take_record(one)[0]))
-    layered = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
+    layered, plain = replace(summed, layers=seen.layers), replace(summed, host=host)
+    if host is not None:
+        own = {layer.weight for layer in seen.layers if layer.weight in seen.weights}
+        layered = replace(layered, host=HostWeights(host.device, frozen.weights | own))
+    if not _is_right(layered, theta, constants, pair, tolerance):
+        layered = plain
+        if host is not None and not _is_right(plain, theta, constants, pair, tolerance):
+            raise InputError(
+                "model",
+                f"must compute the same on {host.device} as on the CPU, where its parameters lie",
+                type(summed.module).__name__,
+                "give the module before fully_shard, on the device where it is trained",
+            )
+        if host is not None:
+            warnings.warn(
+                "model: one layer at a time gives other gradients than the whole module, so that "
+                "all weights are on the device at once; a function may read weights in its own way",
+                stacklevel=outside(),
+            )
     check_gradient(layered, theta, constants, records)
     check_moved(summed, theta, constants, records)
     return layered
@@ -451,25 +477,27 @@ def _lost_axis(answer: object) -> InputError:
     )
 
 
-def _right(
-    summed: PerRecord,
-    layers: tuple[Layer, ...],
+def _is_right(
+    layered: PerRecord,
     theta: torch.Tensor,
     constants: State,
     pair: tuple[Any, ...],
     tolerance: float,
-) -> tuple[Layer, ...]:
-    """The layers, if they give what plain differentiation gives, but for rounding; otherwise none."""
+) -> bool:
+    """Whether layers give what plain differentiation gives, but for rounding."""
     real = torch.ones(2, dtype=torch.bool, device=theta.device)
-    plain = replace(summed, layers=(), clip=None)
+    layered = replace(layered, clip=None)
+    plain = replace(layered, layers=(), host=None)
     slow = plain.chunk_sum(theta, constants, pair, real)
     try:
-        quick = replace(plain, layers=layers).chunk_sum(theta, constants, pair, real)
+        with full_precision(layered.device):
+            quick = layered.chunk_sum(theta, constants, pair, real)
+    except torch.OutOfMemoryError:
+        raise
     except (
         RuntimeError,
         KeyError,
     ):  # a layer that takes another way where its weights have no gradient
-        return ()
+        return False
     size = float(slow.abs().max())
-    same = torch.allclose(slow, quick, rtol=tolerance, atol=tolerance * size / 10)
-    return layers if same else ()
+    return torch.allclose(slow, quick, rtol=tolerance, atol=tolerance * size / 10)

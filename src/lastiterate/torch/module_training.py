@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -108,10 +109,10 @@ class PreparedModule:
 
     @property
     def again_and_again(self) -> PreparedModule:
-        """The same for sums at one parameters after the other, which repeat what they do."""
-        return replace(
-            self, summed=replace(self.summed, repeated=RecordedComputation(self.run.steps))
-        )
+        """The same for sums at one parameters after the other, which repeat what they do; a
+        recording would hold weights that are on the device one at a time."""
+        repeated = None if self.summed.host else RecordedComputation(self.run.steps)
+        return replace(self, summed=replace(self.summed, repeated=repeated))
 
     def execute(self, key: Key) -> np.ndarray:
         """Make all steps; the last iterate, or all of them for release="all"."""
@@ -128,7 +129,7 @@ class PreparedModule:
     ) -> Steps[np.ndarray]:
         """``execute`` in pauses, those of ``ExternalLoop.iterate``; ``draws``: exact noise of the
         sums."""
-        device = self.summed.parameters.device
+        device = self.summed.parameters.device  # of the parameters; gradients may have another
         constants = self.summed.parameters.copy_constants(self.summed.dtype)
         # one for all steps, because fresh memory is slow: a step is over when the next one asks for
         # its parameters
@@ -143,7 +144,7 @@ class PreparedModule:
         steps = replace(self.loop, draws=draws).iterate(
             self.initial, sums, key, progress, checkpoint, by_step=by_step
         )
-        theta = yield from resume_within(partial(without_gradients, device), steps)
+        theta = yield from resume_within(partial(without_gradients, self.summed.device), steps)
         check_constants(self.summed, constants)
         return theta
 
@@ -168,12 +169,15 @@ class PreparedModule:
         )
         if not len(numbers):
             total.zero_()  # otherwise the first chunk is written, all others are added
+        by_name = dict(zip(parameters.names, total.split(parameters.sizes), strict=True))
         for place, (part, used) in enumerate(self._split(torch.arange(len(numbers)))):
             sums = self._chunk(
                 trained, constants, numbers[part], used, None if words is None else words[part]
             )
-            for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
-                own.add_(sums[name]) if place else own.copy_(sums[name])
+            for name, each in sums:  # of a layer, before the next layer's is computed
+                by_name[name].add_(each.to(device)) if place else by_name[name].copy_(each)
+        if self.summed.host is not None:
+            self.summed.host.let_go(trained)
         return total.cpu().numpy()
 
     def _split(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
@@ -197,13 +201,14 @@ class PreparedModule:
         part: torch.Tensor,
         used: int | None,
         keys: torch.Tensor | None = None,
-    ) -> State:
-        """The sums over one chunk; what a module or a loss cannot take is said without the record."""
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """The sums over one chunk, one name after the other; what a module or a loss cannot take is
+        said without the record."""
         try:
-            device = self.summed.parameters.device
+            device = self.summed.device
             records = take_records(self.records, part, device)
             records = records if keys is None else (*records, keys.to(device))
-            return self.summed.sums(trained, constants, records, None, used)
+            yield from self.summed.iterate_sums(trained, constants, records, None, used)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError, ValueError, TypeError):
@@ -260,15 +265,17 @@ def prepare(
     first: np.ndarray | None = None,
     *,
     exact: bool = False,
+    device: torch.device | None = None,
 ) -> PreparedModule:
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a
     record. ``first``: first parameters that take the place of the module's. ``exact``: sums will be
-    exact, and then no bit of them depends on where a record lies."""
+    exact, and then no bit of them depends on where a record lies. ``device``: where layers are
+    computed one at a time, of a module that lies on the host."""
     check_process()
     parameters = check_training(run, model, microbatch)
-    records = records_of(run, data, parameters.device)
+    records = records_of(run, data, device or parameters.device)
     initial, summed, formed = try_on_synthetic(
-        run, model, loss, parameters, records, augment, first
+        run, model, loss, parameters, records, augment, first, device
     )
     most, places = chunk(summed, microbatch), None
     if exact or batches_move(run):
@@ -293,7 +300,7 @@ def places_of(
     summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int
 ) -> ChunkSizes:
     """Chunks of at most ``most`` records whose bits depend on no place."""
-    constants = summed.parameters.copy_constants(summed.dtype)
+    constants, device = summed.parameters.copy_constants(summed.dtype), summed.device
 
     def at(which: int) -> Callable[[Any], dict[str, Contribution]]:
         trained = summed.parameters.tensors(draw_parameters(theta, which), summed.dtype)
@@ -301,11 +308,11 @@ def places_of(
 
     def several(varied: bool) -> Any:
         made = make_synthetic_records(records, summed.dtype, normal, 2 * TRIES, varied=varied)
-        return tree_map(lambda a: a.to(theta.device), made)
+        return tree_map(lambda a: a.to(device), made)
 
-    with full_precision(theta.device):
+    with full_precision(device):
         try:
-            made = several(theta.device.type == "cpu")
+            made = several(device.type == "cpu")
             at(0)(made)
         except (RuntimeError, IndexError):  # some integer must be 0
             made = several(False)
@@ -321,7 +328,10 @@ def chunk(summed: PerRecord, microbatch: int | None) -> int:
     if microbatch is not None:
         return min(microbatch, WIDE if summed.wide else CHUNK)
     several = summed.drawing is not None and summed.drawing.copies > 1  # whose mean is stored
-    known = {} if several else {layer.weight: layer.stored for layer in summed.layers}
+    if summed.host is not None:  # what a record leaves at its layers is stored, and no gradient
+        known = {layer.weight: math.prod(layer.output_shape) for layer in summed.layers}
+    else:
+        known = {} if several else {layer.weight: layer.stored for layer in summed.layers}
     stored = sum(
         known.get(name, size)
         for name, size in zip(summed.parameters.names, summed.parameters.sizes, strict=True)
@@ -367,8 +377,12 @@ def iterate_module(
     **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no
     other output. The module that was given is not changed.
     """
-    given, exact = (run, model, loss, data, microbatch, optimizer, augment), executed_as is not None
-    prepared, processes = prepare(*given, exact=exact), processes or Processes()
+    given, processes = (
+        (run, model, loss, data, microbatch, optimizer, augment),
+        processes or Processes(),
+    )
+    exact, device = executed_as is not None, processes.layer_device
+    prepared = prepare(*given, exact=exact, device=device)
 
     def records() -> Iterator[np.ndarray]:
         return (leaf.cpu().numpy() for leaf in tree_leaves(prepared.records))
@@ -377,7 +391,7 @@ def iterate_module(
         processes, run, records, key, checkpoint, prepared, EXACT if exact else ""
     )
     if not np.array_equal(initial, prepared.initial):
-        prepared = prepare(*given, initial, exact=exact)
+        prepared = prepare(*given, initial, exact=exact, device=device)
     prepared = replace(prepared, processes=processes)
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     steps = prepared.iterate(key, progress, checkpoint, draws, by_step=by_step)
@@ -421,17 +435,18 @@ def iterate_in_pieces(
     key. Exact sums have the bits that they have in memory, whichever records come in one piece.
     """
     given = run, model, loss, source, microbatch, optimizer, augment
-    exact = executed_as is not None
-    prepared, processes = prepare(*given, exact=exact), processes or Processes()
+    processes = processes or Processes()
+    exact, layer_device = executed_as is not None, processes.layer_device
+    prepared = prepare(*given, exact=exact, device=layer_device)
     key, checkpoint, initial = begin_together(
         processes, run, source.fingerprint, key, checkpoint, prepared, EXACT if exact else ""
     )
     if not np.array_equal(initial, prepared.initial):
-        prepared = prepare(*given, initial, exact=exact)
+        prepared = prepare(*given, initial, exact=exact, device=layer_device)
     prepared = replace(prepared, processes=processes)
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     summed = prepared.summed
-    device, constants = summed.parameters.device, summed.parameters.copy_constants(summed.dtype)
+    device, constants = summed.device, summed.parameters.copy_constants(summed.dtype)
     order, again = host_stream(key, ORDER), prepared.again_and_again
 
     def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:

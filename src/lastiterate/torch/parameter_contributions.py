@@ -13,7 +13,9 @@ same numbers.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch.utils._pytree import register_pytree_node
@@ -152,7 +154,72 @@ class Rows(GradientRows):
         return table.scatter_add(1, places, self.values.double()).flatten(1)
 
 
-Contribution = Stored | Outer | Rows
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Gradients that are products of ``left`` and ``right`` (m, copies, ...), summed over copies:
+    ``multiply`` makes those of one record, (copies, ...), and no two records' are there at once.
+
+    **Guarantee:** a record is multiplied twice, for its norm and for the sum, and the second product
+    may round otherwise, by more than all of its norm where terms cancel. What is added is never
+    longer than the bound of ``squares``, which is that of the first product: a second one that is
+    longer is scaled down to it, and one that is not finite is 0.
+    """
+
+    left: torch.Tensor
+    right: torch.Tensor
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        return self.left, self.right
+
+    def _of_record(self, number: int) -> torch.Tensor:
+        """One record's gradient, (1, entries); of copies, so that nothing follows from where its
+        factors lie in memory."""
+        product = self.multiply(self.left[number].clone(), self.right[number].clone())
+        return product.sum(0).reshape(1, -1) if len(product) > 1 else product.reshape(1, -1)
+
+    def squares(self) -> torch.Tensor:
+        """Upper bounds on the squared norms of the first products, (m,) float64."""
+        return self._squares
+
+    @cached_property
+    def _squares(self) -> torch.Tensor:
+        count = self.left.shape[0]
+        return torch.cat([bound_squared_norms(self._of_record(number)) for number in range(count)])
+
+    def total(
+        self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool
+    ) -> torch.Tensor:
+        count = counted if isinstance(counted, int) else len(counted)
+        total: torch.Tensor | None = None
+        for number in range(count):
+            gradient = self._of_record(number)[0]
+            allowed, square = self._squares[number], bound_squared_norms(gradient[None])[0]
+            factor = scale[number] * torch.where(square > allowed, (allowed / square).sqrt(), 1.0)
+            holds = torch.isfinite(square) & (factor >= TINY)
+            if not isinstance(counted, int):
+                holds = holds & counted[number]
+            gradient = gradient.double() if wide else gradient
+            term = torch.where(holds, gradient * factor.to(gradient.dtype), 0.0)
+            total = term if total is None else total.add_(term)
+        if total is not None:
+            return total
+        entries = self._of_record(0).shape[1]
+        return torch.zeros(
+            entries, dtype=torch.float64 if wide else self.left.dtype, device=self.left.device
+        )
+
+    def each(self) -> torch.Tensor:
+        """Every record's gradient, (m, entries) float64."""
+        return torch.cat([self._of_record(number) for number in range(len(self.left))]).double()
+
+    def merge_copies(self, copies: int) -> Products:
+        left, right = (part.reshape(-1, copies, *part.shape[2:]) for part in self.parts)
+        return Products(left, right, self.multiply)
+
+
+Contribution = Stored | Outer | Rows | Products
 # nested tensors, as traces know them
 register_pytree_node(Stored, lambda one: (list(one.parts), None), lambda parts, _: Stored(*parts))
 register_pytree_node(Outer, lambda one: (list(one.parts), None), lambda parts, _: Outer(*parts))

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -198,3 +199,93 @@ def _check(name: str, tensor: torch.Tensor) -> None:
         )
     if not bool(torch.isfinite(tensor).all()):
         raise InputError("model", "must have finite parameters at the start", name)
+
+
+# Modules that do not fit on a device. Their tensors lie on the host. A forward pass gets tensors
+# without storage in place of weights; a layer's own weight is copied to the device where the layer
+# is called and where its derivative by its input is computed, and nothing holds it in between.
+
+
+class HostWeights:
+    """Tensors of a module on the host as a forward pass on ``device`` takes them: those of
+    ``names``, weights of layers, one at a time; all others whole.
+
+    **Guarantee:** numbers are those of the host. A weight that is used in any other way than by
+    ``call`` is no number, so that a gradient that follows from it counts as 0.
+    """
+
+    def __init__(self, device: torch.device, names: frozenset[str] = frozenset()) -> None:
+        self.device, self.names = device, names
+        self._placed = dict[str, tuple[torch.Tensor, torch.Tensor]]()
+
+    def place(self, named: State) -> State:
+        """What a forward pass gets: tensors that were asked for before are those of before."""
+        for name, tensor in named.items():
+            if name not in self._placed or self._placed[name][0] is not tensor:
+                self._placed[name] = tensor, self._make_placed(name, tensor)
+        return {name: self._placed[name][1] for name in named}
+
+    def _make_placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name not in self.names:
+            return tensor.to(self.device, copy=True)
+        empty = torch.full((), math.nan, device=self.device).to(tensor.dtype)
+        return empty.expand(tensor.shape)
+
+    def let_go(self, names: Iterable[str]) -> None:
+        """Hold these tensors no longer."""
+        for name in names:
+            self._placed.pop(name, None)
+
+    def fetch(self, name: str) -> torch.Tensor:
+        """A weight, copied to the device."""
+        return self._placed[name][0].to(self.device, non_blocking=False, copy=True)
+
+    def names_by_id(self) -> dict[int, str]:
+        """The names of tensors without storage."""
+        return {id(self._placed[name][1]): name for name in self.names if name in self._placed}
+
+    def call(self, func: Callable[..., Any], given: dict[str, Any], name: str) -> torch.Tensor:
+        """``func`` of these arguments, with the weight of this name."""
+        inputs, bias, axes = given["input"], given.get("bias"), given["weight"].dim() - 2
+        options = {key: each for key, each in given.items() if key not in ("input", "bias")}
+
+        def compute(values: torch.Tensor) -> torch.Tensor:
+            return func(values, **options | {"weight": self.fetch(name)})
+
+        if not inputs.is_floating_point():
+            return compute(inputs)
+        answer: Any = OneWeight.apply(inputs, compute)
+        return answer if bias is None else answer + bias[(..., *[None] * axes)]
+
+
+class OneWeight(torch.autograd.Function):
+    """A function ``compute`` that is linear in its input, and reads a weight that is not kept for
+    the backward pass; nor is it kept for the derivative of that, which ``torch.func`` prepares."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        return compute(inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+        ctx.transposed = partial(_transpose, inputs[1], inputs[0].shape, inputs[0].dtype)
+
+    @staticmethod
+    def backward(ctx: Any, slopes: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return OneWeight.apply(slopes, ctx.transposed), None
+
+
+def _transpose(
+    compute: Callable[[torch.Tensor], torch.Tensor],
+    shape: torch.Size,
+    dtype: torch.dtype,
+    slopes: torch.Tensor,
+) -> torch.Tensor:
+    """The derivative of a linear function by its input, which is the same everywhere."""
+    zeros = torch.zeros(shape, dtype=dtype, device=slopes.device)
+    answer, pull, *_ = torch.func.vjp(compute, zeros)
+    return pull(slopes.to(answer.dtype))[0]

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from lastiterate.release.training_request import Processes, TrainingRequest, is_
 from lastiterate.run.run import Run
 from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.module_optimizer import ModuleOptimizer, name_of
+from lastiterate.torch.module_requirements import check_hooks
 from lastiterate.torch.parameters import Grouped
 from lastiterate.torch.record_gradients import PerRecord, full_precision, to_theta
 from lastiterate.torch.records import whole
@@ -51,11 +54,23 @@ CHECKSUM = 2**62 - 1
 
 def join_processes(model: object) -> tuple[Processes, Any]:
     """The processes that a launcher started to train ``model``, and the module inside of its
-    replicas; one process where there is none.
+    replicas, or a copy on the host of one that ``fully_shard`` cut; one process where there is
+    none.
 
-    Errors: a launcher that sets some of its variables only.
+    Errors: a launcher that sets some of its variables only; what cannot be copied.
     """
-    return _join(), unwrap_replicas(model)
+    processes, model = _join(), unwrap_replicas(model)
+    if not find_cut_parts(model):
+        return processes, model
+    whole: Any = model.module if isinstance(model, Grouped) else model
+    try:
+        processes.layer_device = check_cut(whole)
+        processes.check_same(model=f"cut: {_describe_cut(whole)}")
+        plain = copy_to_host(whole)
+    except BaseException as error:
+        processes.__exit__(type(error), error, error.__traceback__)
+        raise
+    return processes, replace(model, module=plain) if isinstance(model, Grouped) else plain
 
 
 def unwrap_replicas(model: Any) -> Any:
@@ -79,6 +94,188 @@ def _join() -> Processes:
 def _leave_job() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+# Modules that ``fully_shard`` cut into parts of which every process holds one. Its hooks gather the
+# parts of a layer for a batch, and add up gradients of a batch: neither is per record, and hooks do
+# not work under ``vmap``. So every process trains a copy on the host, without these hooks, and has
+# one layer at a time on its device (``HostWeights``).
+
+
+CUT = "torch.distributed.fsdp"
+CUT_MARKS = ("_is_fsdp_managed_module", "_fsdp_use_orig_params")
+"""What ``fully_shard`` writes into parts of a module."""
+BEFORE = "give the module before fully_shard"
+
+
+def find_cut_parts(model: Any) -> list[Any]:
+    """The parts of a module to which ``fully_shard`` was applied."""
+    module = model.module if isinstance(model, Grouped) else model
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    return [part for part in parts if _class_before(part) is not None]
+
+
+def _class_before(part: Any) -> type | None:
+    """The class that a part had before ``fully_shard``; None of any other part."""
+    if CUT not in sys.modules:  # it takes seconds to import, and some builds of torch lack it
+        return None
+    from torch.distributed.fsdp import FSDPModule
+
+    order = type(part).__mro__
+    return order[2] if order[1] is FSDPModule else None
+
+
+def check_cut(module: torch.nn.Module) -> torch.device:
+    """Refuse parts that cannot be put together in every process; return the device of this one."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    check_hooks(module)
+    world, devices = distributed.get_world_size(), set[torch.device]()
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_meta:
+            raise InputError(
+                "model",
+                "must have parameters with numbers in them",
+                name,
+                "call to_empty and initialise them first",
+            )
+        _check_mesh(_mesh_of(tensor), name, world)
+    for part in find_cut_parts(module):
+        state, name = part._get_fsdp_state(), type(part).__name__
+        devices.add(state._device)
+        for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
+            # parameters that are whole for a moment have no mesh themselves
+            _check_mesh(None if group is None else group.mesh_info.mesh, name, world)
+        policy = state._mp_policy
+        if policy != MixedPrecisionPolicy(cast_forward_inputs=policy.cast_forward_inputs):
+            raise InputError(
+                "model",
+                "must be cut without a policy that casts: gradients are computed, clipped and "
+                "added in single precision at least",
+                str(policy),
+                "leave mp_policy out, and write torch.autocast in forward",
+            )
+        if _has_own_copy(_class_before(part)):
+            raise InputError(
+                "model", "must have parts that are copied as torch copies modules", name, BEFORE
+            )
+    if len(devices) != 1:
+        raise InputError("model", "must be cut for one device in each process", None, BEFORE)
+    return devices.pop()
+
+
+def _check_mesh(mesh: Any, name: str, world: int) -> None:
+    """Refuse a mesh, None of a plain tensor, that has not all processes along one axis."""
+    if mesh is not None and (mesh.ndim != 1 or mesh.size() != world):
+        raise InputError(
+            "model",
+            f"must be cut over all {world} processes of the job, along one axis",
+            f"a mesh of shape {tuple(mesh.shape)} for {name!r}",
+            f"call fully_shard with mesh=init_device_mesh({mesh.device_type!r}, ({world},))",
+        )
+
+
+def _mesh_of(tensor: torch.Tensor) -> Any:
+    """The mesh over which a tensor is cut; None of a plain one."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.device_mesh if isinstance(tensor, DTensor) else None
+
+
+def _has_own_copy(kind: Any) -> bool:
+    """Whether a class says itself how it is copied."""
+    ways = ("__deepcopy__", "__getstate__", "__reduce__", "__reduce_ex__")
+    own = kind.__mro__[: kind.__mro__.index(torch.nn.Module)]
+    return any(way in vars(base) for base in own for way in ways)
+
+
+def _describe_cut(module: torch.nn.Module) -> str:
+    """The parameters in the order in which all processes put them together."""
+    return str([(name, each.shape, str(each.dtype)) for name, each in module.named_parameters()])
+
+
+def copy_to_host(module: torch.nn.Module) -> torch.nn.Module:
+    """A plain copy of a module that ``fully_shard`` cut: classes, hooks and attributes are those
+    from before, and parameters and buffers lie whole on the CPU. All processes make it together;
+    the module stays as it is."""
+    copied = dict[int, Any]()
+    for tensor in (*module.parameters(), *module.buffers()):
+        copied[id(tensor)] = _gather_tensor(tensor)
+    parts = list(module.modules())
+    for part in parts:
+        kind: Any = _class_before(part) or type(part)
+        if kind is not type(part) or _drop_hooks(vars(part))[1]:
+            copied[id(part)] = kind.__new__(kind)
+    for part in parts:
+        if id(part) in copied:
+            # a part that another one refers to is copied with it
+            vars(copied[id(part)]).update(copy.deepcopy(_drop_traces(vars(part)), copied))
+    plain = copy.deepcopy(module, copied)
+    for part in plain.modules():
+        for mark in CUT_MARKS:
+            vars(part).pop(mark, None)
+    return plain
+
+
+def _gather_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A whole copy of a tensor on the CPU."""
+    held, mesh = tensor.detach(), _mesh_of(tensor)
+    if mesh is not None:  # on the mesh's device, where processes can exchange them
+        held = cast("Any", held.to(mesh.device_type)).full_tensor()
+    held = held.to("cpu", copy=True)
+    if not isinstance(tensor, torch.nn.Parameter):
+        return held
+    return torch.nn.Parameter(held, requires_grad=tensor.requires_grad)
+
+
+def _drop_traces(held: dict[str, Any]) -> dict[str, Any]:
+    """What a module holds without what ``fully_shard`` wrote there."""
+    from torch.distributed._composable.contract import REGISTRY_KEY, STATE_KEY
+
+    others = {
+        name: each
+        for name, each in _drop_hooks(held)[0].items()
+        if name not in ("_compiled_call_impl", *CUT_MARKS) and not _is_of_fsdp(each)
+    }
+    for name in {STATE_KEY, REGISTRY_KEY} & others.keys():  # by functions, and by their names
+        kept = {
+            api: each
+            for api, each in others.pop(name).items()
+            if getattr(api, "__name__", api) != "fully_shard"
+        }
+        others |= {name: kept} if kept else {}
+    return others
+
+
+def _drop_hooks(held: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """What a module holds without hooks of FSDP, and the numbers of those."""
+    hooks = {name: each for name, each in held.items() if _holds_hooks(name, each)}
+    dropped = [
+        number
+        for each in hooks.values()
+        for number, hook in each.items()
+        if callable(hook) and _is_of_fsdp(hook)
+    ]
+    others = {
+        name: type(each)((number, hook) for number, hook in each.items() if number not in dropped)
+        for name, each in hooks.items()
+    }
+    return held | others, dropped
+
+
+def _holds_hooks(name: str, value: object) -> bool:
+    return "_hooks" in name and isinstance(value, dict)
+
+
+def _is_of_fsdp(hook: Any) -> bool:
+    """Whether FSDP's code defines a function, bound or wrapped."""
+    function = getattr(hook, "hook", hook)  # of a wrapper that ``torch.nn.Module`` makes
+    function = getattr(function, "func", getattr(function, "__func__", function))
+    homes = (
+        getattr(function, "__module__", None),
+        getattr(function, "__globals__", {}).get("__name__"),
+    )
+    return callable(hook) and any(str(home).startswith(CUT) for home in homes)
 
 
 class SeveralProcesses(Processes):
@@ -124,7 +321,7 @@ class SeveralProcesses(Processes):
             every = self._gather(facts)
             for name in facts:
                 for other, theirs in enumerate(every):
-                    if theirs[name] != every[0][name]:
+                    if theirs.get(name) != every[0].get(name):
                         raise InputError(
                             name,
                             f"must be the same in every process, and process {other} has another "
@@ -240,6 +437,14 @@ def check_public(
     ``tried``: the sums, the first parameters and the form of records, where they are known before a
     record is read."""
     processes = order.processes
+    if order.exact and processes.layer_device is not None:
+        raise InputError(
+            "secure_noise",
+            "must be False for a module that fully_shard cut, because exact sums hold every "
+            "record's whole gradient",
+            True,
+            f"leave it out, or {BEFORE}",
+        )
     if not isinstance(processes, SeveralProcesses):
         return
     module = order.model.module if isinstance(order.model, Grouped) else order.model
@@ -247,10 +452,11 @@ def check_public(
     tensors = {name: each.detach() for name, each in module.named_parameters()}
     trained = [name for name, each in module.named_parameters() if each.requires_grad]
     device = next(iter(tensors.values())).device
+    computed = processes.layer_device or device
     processes.check_same(
         run=f"{order.certificate.run.to_json()} {order.exact} {order.by_step} {order.seed}",
         epsilon=f"{order.budget} {order.delta}",
-        processes=f"{versions()} {torch.__version__} {sys.version} {_describe_machine(device)}",
+        processes=f"{versions()} {torch.__version__} {sys.version} {_describe_machine(computed)}",
         model=f"{type(module)} {trained} {speeds} {digest(tensors | dict(module.named_buffers()))}",
         data=_describe_form(order.data),
         loss="" if tried is None else _describe_program(*tried),
@@ -334,7 +540,7 @@ def _compute_synthetic_sum(prepared: Any) -> str:
     call to call."""
     summed = prepared.summed
     device = summed.parameters.device
-    if device.type != "cpu":
+    if summed.device.type != "cpu":
         return ""
     records = make_synthetic_records(prepared.formed, summed.dtype, normal, 2, varied=False)
     with full_precision(device), torch.no_grad():

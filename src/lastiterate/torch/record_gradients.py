@@ -26,7 +26,7 @@ from lastiterate.run.facts import CHUNK
 from lastiterate.run.validation import Weights
 from lastiterate.torch.layers import Layer, LayerTap, NoOwnRules
 from lastiterate.torch.parameter_contributions import TINY, Contribution, Stored
-from lastiterate.torch.parameters import Parameters, State
+from lastiterate.torch.parameters import HostWeights, Parameters, State
 from lastiterate.torch.randomness import DrawnRecords
 from lastiterate.torch.recorded_operations import RecordedComputation
 from lastiterate.torch.records import without_batch
@@ -263,10 +263,16 @@ class PerRecord:
         None  #: of classes, which multiply clipped gradients; a record's second part is its class
     )
     repeated: RecordedComputation | None = None  #: of chunks of one form, one after the other
+    host: HostWeights | None = None  #: where the parameters lie there and fit on no device
 
     @property
     def dtype(self) -> torch.dtype:
         return self.parameters.precision(exact=self.exact)
+
+    @property
+    def device(self) -> torch.device:
+        """Where gradients are computed."""
+        return self.parameters.device if self.host is None else self.host.device
 
     @cached_property
     def slots(self) -> dict[str, str]:
@@ -318,8 +324,10 @@ class PerRecord:
 
         With ``real`` it can be vectorised over ``theta``.
         """
-        sums = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
-        return torch.cat([sums[name].to(torch.float64) for name in self.parameters.names])
+        sums = self.iterate_sums(
+            self.parameters.tensors(theta, self.dtype), constants, records, real
+        )
+        return torch.cat([each.to(theta.device, torch.float64) for _, each in sums])
 
     def sums(
         self,
@@ -329,10 +337,22 @@ class PerRecord:
         real: torch.Tensor | None = None,
         used: int | None = None,
     ) -> State:
-        """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many
-        records only."""
+        """``iterate_sums`` by name."""
+        return dict(self.iterate_sums(trained, constants, records, real, used))
+
+    def iterate_sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and sums, (entries,) each, in the run's own units, one after the other in the order
+        of the parameters; ``used``: of the first so many records only."""
+        records = tree_map(lambda a: a.to(self.device), records)
+        real = None if real is None else real.to(self.device)
         gradients, squares = self._measure_gradients(trained, constants, records)
-        scales = self.scales
         # what is not clipped is added as it is, so that sums of so many must be numbers of that
         # precision
         most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
@@ -343,11 +363,9 @@ class PerRecord:
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
         first = len(counted) if used is None else used
         kept = first if real is None and bool(counted[:first].all()) else counted[:first]
-        sums = {name: gradients[name].total(scale, kept, wide=self.wide) for name in scales}
-        return {
-            name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
-            for name, factor in scales.items()
-        }
+        for name, factor in self.scales.items():
+            total = gradients.pop(name).total(scale, kept, wide=self.wide)
+            yield name, total if factor == 1 else total.to(torch.float64) * factor
 
     def weight_scale(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
         """What clips scale records by, (m,) float64, times the weight of each record's class, at
@@ -380,6 +398,9 @@ class PerRecord:
         compute = (
             self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
         )
+        if self.host is not None:
+            trained, constants = self.host.place(trained), self.host.place(constants)
+            records = tree_map(lambda a: a.to(self.device), records)
         tracked = WriteGuard(constants | trained)
         found = compute(trained, constants, cast_records(records, self.dtype))
         tracked.check()
@@ -388,15 +409,16 @@ class PerRecord:
     def _gradients(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
         slopes, each, inputs = self._slopes(trained, constants, records)
         gradients: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
+        copies = 1 if self.drawing is None else self.drawing.copies
+        apart = None if self.host is None else copies
         for layer in self.layers:
-            pair = (cast_like(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
+            pair = [cast_like(given[layer.names[0]], self.dtype) for given in (inputs, slopes)]
             if self.drawing is None:
-                gradients |= layer.contributions(*pair)
+                gradients |= layer.contributions(pair[0], pair[1], apart)
             else:
-                of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
-                gradients |= {
-                    name: each.merge_copies(self.drawing.copies) for name, each in of_copies.items()
-                }
+                pair = [values.flatten(0, 1) for values in pair]
+                of_copies = layer.contributions(pair[0], pair[1], apart)
+                gradients |= {name: each.merge_copies(copies) for name, each in of_copies.items()}
         squares = [gradients[name].squares() * factor**2 for name, factor in self.scales.items()]
         return gradients, torch.stack(squares).sum(0)
 
@@ -420,7 +442,7 @@ class PerRecord:
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
 
         def one(zeros: State, rest: State, record: tuple[Any, ...]) -> tuple[torch.Tensor, State]:
-            with LayerTap(held, self.layers, zeros) as tap:
+            with LayerTap(held, self.layers, zeros, self.host) as tap:
                 first, *others = record
                 output = self.call(constants | held | rest, *arguments(first))
             return record_loss(self.loss, without_batch(output), tuple(others)), tap.inputs
@@ -523,15 +545,15 @@ class ExactRecords(PerRecord):
 
     grid: RecordGrid = RecordGrid(0, 0)
 
-    def sums(
+    def iterate_sums(
         self,
         trained: State,
         constants: State,
         records: tuple[Any, ...],
         real: torch.Tensor | None = None,
         used: int | None = None,
-    ) -> State:
-        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and sums of the rounded gradients, (entries,) float64, multiples of the grid."""
         assert self.clip is not None
         gradients = self.contributions(trained, constants, records)
         flat = torch.cat(
@@ -554,4 +576,4 @@ class ExactRecords(PerRecord):
             whole.long().square().sum(1) <= self.grid.most_squared
         )
         total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
-        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
+        yield from zip(self.parameters.names, total.split(self.parameters.sizes), strict=True)

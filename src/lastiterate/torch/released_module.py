@@ -397,6 +397,7 @@ def check(order: TrainingRequest) -> TrainingRequest:
         kept=order.charging.kept_in is not None,
         optimizer=order.optimizer,
         augment=order.augment,
+        device=order.processes.layer_device,
     )
     check_public(order, rule, tried)
     if order.by_step:

@@ -29,7 +29,7 @@ from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.layers import NoOwnRules, all_tensors
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer, name_of
 from lastiterate.torch.module_requirements import check_parts, resolve_layers
-from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.parameters import Grouped, HostWeights, Parameters, State
 from lastiterate.torch.randomness import Augment, DrawnRecords, drops
 from lastiterate.torch.record_gradients import PerRecord, full_precision, to_theta
 from lastiterate.torch.records import (
@@ -220,11 +220,13 @@ def try_on_synthetic(
     records: tuple[Any, ...],
     augment: Augment | None,
     initial: np.ndarray | None = None,
+    device: torch.device | None = None,
 ) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
     """Return the first parameters, the gradient sums of a module and a loss, tried on synthetic
     records, and records of the form that they take: of ``records`` shapes and types count.
 
-    ``initial``: first parameters that take the place of the module's."""
+    ``initial``: first parameters that take the place of the module's. ``device``: where layers are
+    computed one at a time, of a module that lies on the host."""
     check_classes(run, numpy_targets(records))
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module) if initial is None else initial
@@ -237,6 +239,7 @@ def try_on_synthetic(
         hidden_state(run),
         batches_move(run),
         weights=run.loss.class_weights,
+        host=None if device is None else HostWeights(device),
     )
     drawing = find_drawing(run, module, augment, records, summed.dtype)
     formed = records if drawing is None else with_blank_keys(records)
@@ -289,6 +292,7 @@ def check_fits(
     kept: bool = False,
     optimizer: Make | None = None,
     augment: Augment | None = None,
+    device: torch.device | None = None,
 ) -> tuple[ModuleOptimizer | None, Tried | None]:
     """Refuse what cannot be trained, by the shapes of the records alone: before a record is read,
     or paid for. Return the rule, and what was tried on synthetic records.
@@ -310,7 +314,9 @@ def check_fits(
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
         check_lengths(data, records_in(data, run.n) if run.nominal else run.n)
-        initial, summed, records = try_on_synthetic(run, model, loss, parameters, records, augment)
+        initial, summed, records = try_on_synthetic(
+            run, model, loss, parameters, records, augment, device=device
+        )
         if kept:
             identity(summed, to_theta(initial, parameters.device), records)
         return rule, (summed, initial, records)
@@ -380,6 +386,11 @@ def digest(tensors: State) -> str:
 def check_constants(summed: PerRecord, constants: State) -> None:
     """Refuse a run whose forward passes wrote to the copies of what is not trained: later gradients
     would follow from earlier records."""
+    host = summed.host
+    placed = State() if host is None else host.place(constants)  # the forward pass had these
+    for name in placed.keys() - (frozenset[str]() if host is None else host.names):
+        if digest({name: placed[name]}) != digest({name: constants[name]}):
+            raise movement_error("a frozen parameter or a buffer")
     for (
         name,
         given,
