@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -28,7 +29,7 @@ from lastiterate.curves.gaussian import gdp_delta
 N, RATE, WINDOW = 10_000, 1 / BLOCKS, 2**22
 
 
-def described(batching: li.Batching, ridge: float, z: float, passes: int, release: str) -> li.Run:
+def described(batching: Any, ridge: float, z: float, passes: int, release: str) -> li.Run:
     """The run of one row."""
     return li.Run(
         n=N,
@@ -105,7 +106,7 @@ def proved_lower(run: li.Run) -> float:
     )
 
 
-def hidden(name: str, batching: li.Batching, ridge: float, z: float, passes: int) -> float:
+def hidden(name: str, batching: Any, ridge: float, z: float, passes: int) -> float:
     """The largest epsilon of a loss whose last iterate alone is released."""
     found = [proved_lower(described(batching, ridge, z, passes, "last"))]
     if name in EXCHANGED:

@@ -59,7 +59,7 @@ def features_command(
         str,
         typer.Option(
             "--backbone",
-            help="scattering, patches, torchvision:N, timm:N, FILE",
+            help="patches, torchvision:N, timm:N, FILE",
         ),
     ] = OWN[0],
     weights: Annotated[
