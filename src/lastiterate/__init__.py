@@ -2,5 +2,5 @@
 
 from lastiterate.lazy import attach
 
-__version__ = "1.1.0"
+__version__ = "1.2.0.dev0"
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
