@@ -78,6 +78,20 @@ def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path, interru
     assert os.listdir(tmp_path) == []
 
 
+def test_a_checkpoint_is_due_when_its_seconds_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("lastiterate.engine.checkpoint.time.monotonic", lambda: now)
+    run, (x, y) = RUNS["nesterov"], records()
+    checkpoint, due = Checkpoint(tmp_path / "c", KEY, 60.0), list[bool]()
+    execute(run, x, y, key_from_seed(5), None, checkpoint)
+    for seconds in (0.0, 59.0, 60.0):
+        now = 1000.0 + seconds
+        due.append(checkpoint.due)
+    assert due == [False, False, True]
+
+
 def test_a_resumed_network_releases_the_same_bits(tmp_path: Path, interrupted: Any) -> None:
     x, y = records()
     run = li.Run(

@@ -16,7 +16,7 @@ import lastiterate as li
 from lastiterate.accounting.accounted_run import ExactRun
 from lastiterate.accounting.noise_calibration import calibrate_exactly
 from lastiterate.curves.renyi import Rdp
-from lastiterate.engine import execute, key_from_seed
+from lastiterate.engine import exact_linear, execute, key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.engine.exact_linear import (
     ExactLinear,
@@ -29,6 +29,7 @@ from lastiterate.engine.exact_linear import (
     moment_places,
     residual_norm,
     round_to_grid,
+    row_places,
     whole_rows,
 )
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian, draws_of, preparation_bits
@@ -238,6 +239,35 @@ def test_preparation_is_that_of_real_arithmetic(parts: str) -> None:
     for one, other in zip(found.released, plain.released, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
     assert np.abs(found.weights - plain.weights).max() < 2e-3
+
+
+@pytest.mark.parametrize("norm", [0.3, 1.0, 1.5, 2.0, 3.0, 100.0])
+def test_a_row_has_the_finest_places_that_its_norm_allows(norm: float) -> None:
+    """A longer row has fewer places, so that all squared norms fit into the same integers."""
+    places, finest = row_places(2, norm, 1e-6), exact_linear.FINEST
+    assert places <= finest and norm * 2.0**places <= 2.0**finest
+    assert places == finest or norm * 2.0 ** (places + 1) > 2.0**finest
+
+
+def test_the_norm_of_a_gradient_is_checked_after_it_was_clipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clip that rounds up by one unit is found: squares are integers, and the bound is none."""
+    run = run_of(LOSSES[0], clip=0.25)
+    grid = grid_of(run)
+    units, longest = np.array([[3, 1, 0, 2, 5, 1]]), 1000
+    rows = jnp.asarray((units * 2.0**-grid.rows).astype(np.float32))
+    # the bound is just below that of a residual of one more unit
+    bound = float((longest + 1) ** 2 * (units**2).sum() - 1)
+    exact = replace(ExactLinear.of(run, grid), clip_squared=bound)
+
+    def sum_of(whole: int) -> float:
+        monkeypatch.setattr(ExactLinear, "_clip", lambda *_: jnp.full((1, 1), float(whole)))
+        with jax.enable_x64(True):
+            chunk = (rows, jnp.ones(1, jnp.int32))
+            return float(jnp.abs(exact.chunk_sum(jnp.zeros((1, 6)), chunk)).sum())
+
+    assert sum_of(longest) > 0 and sum_of(longest + 1) == 0
 
 
 def test_preparation_is_a_whole_number_with_its_noise() -> None:

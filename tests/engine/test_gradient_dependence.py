@@ -177,3 +177,21 @@ def test_state_among_the_parameters_is_refused(params, word):
                 p.get("params", p), x - p.get("batch_stats", {"norm": {"mean": 0}})["norm"]["mean"]
             ),
         )
+
+
+LOOPS = {
+    "test": lambda p, x: jax.lax.while_loop(lambda held: held < x, lambda held: held + 1, p),
+    "body": lambda p, x: jax.lax.while_loop(lambda held: held < 3.0, lambda held: held + x, p),
+    "a carry of the body": lambda p, x: jax.lax.while_loop(
+        lambda held: held[0] < 3.0,
+        lambda held: (held[0] + 1, held[2], held[1] + x),
+        (p, p, p),
+    )[1],
+    "neither": lambda p, x: jax.lax.while_loop(lambda held: held < 3.0, lambda held: held + 1, p),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_follows_from_all_that_its_test_and_its_body_read(name):
+    program = jax.make_jaxpr(LOOPS[name])(0.0, 1.0)
+    assert dependence(program, [PUBLIC, RECORD]) == [PUBLIC if name == "neither" else RECORD]

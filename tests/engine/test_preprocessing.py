@@ -189,6 +189,24 @@ def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
     assert (cosines(replace(part, seed=4), X) != found).any() and (cosines(part, X) == found).all()
 
 
+def test_cosine_features_of_a_seed_stay_what_they_are():
+    """Stored models have the seed alone: another version must make the same directions of it."""
+    part = CosineFeatures(1.0, count=3, bandwidth=0.5, weight=0.5, seed=7)
+    matrix, phases = directions(part, 2)
+    kept = [
+        [-2.435143916451687, -0.947286239486239, 0.4958423380989532],
+        [-3.8522618500301884, 1.529360725400764, 2.8584674499106453],
+    ]
+    np.testing.assert_allclose(matrix, kept, rtol=1e-12)
+    np.testing.assert_allclose(
+        phases, [1.0905782766767886, 4.671182325682524, 2.4840994192740378], rtol=1e-12
+    )
+    found = cosines(part, np.array([[0.6, 0.8]], np.float32))
+    np.testing.assert_allclose(
+        found, 0.5 * (2 / 3) ** 0.5 * np.cos([[0.6, 0.8]] @ matrix + phases), atol=1e-5
+    )
+
+
 def test_one_row_moves_the_mean_of_cosine_features_by_its_own():
     part, key = CosineFeatures(2.0, count=64), key_from_seed(1)
     one, two = noisy_cosines([X], N, part, key), noisy_cosines([X[:40], X[41:]], N, part, key)

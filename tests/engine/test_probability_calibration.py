@@ -441,6 +441,12 @@ def test_exact_rounds_are_near_rounded_ones_and_on_a_grid():
     assert np.array_equal(found * 2.0**30, np.trunc(found * 2.0**30))
 
 
+def test_a_vector_longer_than_1_counts_as_none_in_exact_rounds():
+    """Noise of .01 stays below .1; the vector is 1.5 long, and its norm is checked on integers."""
+    found = exact_rounds(2, key_from_seed(0))(0, 0.01, 2, iter([np.array([[1.2, 0.9], [0.6, 0]])]))
+    assert np.abs(found - [0.6, 0]).max() < 0.1
+
+
 REFUSED = {
     "linear classifiers": dict(loss=li.HuberRidge()),
     "intercept": dict(loss=li.Logistic(intercept=0.0)),
