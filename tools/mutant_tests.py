@@ -425,7 +425,10 @@ def changed_codes(path: Path, changed: ast.Module, at_import: set[str]) -> dict[
 
 
 def forget_results() -> None:
-    """Clear the caches of the package's functions."""
+    """Clear the caches of the package's functions, and what JAX traced: a program that an earlier
+    test compiled calls no function."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
     for name, module in list(sys.modules.items()):
         if name.startswith("lastiterate"):
             for value in list(vars(module).values()):
