@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -489,8 +489,7 @@ def project(recipe: Recipe, axes: np.ndarray) -> Callable[[np.ndarray], np.ndarr
         (places, inside, np.ascontiguousarray(axes[places, inside].T))
         for places, inside in axis_blocks(recipe.parts, len(axes))
     ]
-    with one_thread:
-        parts = [(*each, rows_at_once(each[2])) for each in blocks]
+    parts = [(*each, find_rows_at_once(*each[2].shape)) for each in blocks]
 
     def work(responses: np.ndarray) -> np.ndarray:
         found = np.empty((len(responses), len(axes)), dtype=responses.dtype)
@@ -501,6 +500,15 @@ def project(recipe: Recipe, axes: np.ndarray) -> Callable[[np.ndarray], np.ndarr
         return found
 
     return work
+
+
+@lru_cache(maxsize=64)
+def find_rows_at_once(numbers: int, axes: int) -> int:
+    """``rows_at_once`` of matrices of this shape, tried once in a process: the order of terms follows
+    from shapes and places, and from no number."""
+    with one_thread:
+        block = np.random.default_rng(1).standard_normal((numbers, axes), dtype=np.float32)
+        return rows_at_once(block)
 
 
 def rows_at_once(block: Any) -> int:
