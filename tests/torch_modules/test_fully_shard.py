@@ -43,7 +43,7 @@ from lastiterate.torch import (
 from lastiterate.torch.module_training import fit_in_pieces, fit_module, prepare
 from lastiterate.torch.parameter_contributions import Products, Stored
 from lastiterate.torch.parameters import HostWeights
-from lastiterate.torch.processes import check_cut, copy_to_host, join_processes
+from lastiterate.torch.processes import check_sharded, copy_to_host, join_processes
 from lastiterate.torch.record_gradients import CLIP_SHRINK, full_precision, to_theta
 
 pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.errors.RepeatedFitWarning")
@@ -482,7 +482,7 @@ def test_every_way_to_cut_has_one_copy(shard, called):
     if called:
         module(x)
     copied = copy_to_host(module)
-    assert check_cut(module) == CPU and "forward" not in vars(copied)
+    assert check_sharded(module) == CPU and "forward" not in vars(copied)
     assert copied.state_dict().keys() == plain.state_dict().keys()
     assert copied.out.weight is copied.words.weight
     torch.testing.assert_close(copied(x), plain(x))
@@ -522,8 +522,8 @@ def test_a_mesh_is_looked_at_where_parameters_are_whole_for_a_moment():
     module = cut_badly("a mesh of two axes")
     module(torch.ones(2, 4))
     assert not any(isinstance(each, DTensor) for each in module.parameters())
-    with pytest.raises(InputError, match=r"cut over all 1 processes"):
-        check_cut(module)
+    with pytest.raises(InputError, match=r"sharded over all 1 processes"):
+        check_sharded(module)
 
 
 def test_a_tensor_that_something_else_cut_is_refused():
@@ -532,14 +532,17 @@ def test_a_tensor_that_something_else_cut_is_refused():
     axes = init_device_mesh("cpu", (1, 1), mesh_dim_names=("one", "two"))
     spread = distribute_tensor(module[2].weight.detach(), axes, [Replicate(), Shard(0)])
     module[2].weight = nn.Parameter(spread)
-    with pytest.raises(InputError, match=r"cut over all 1 processes.*'2.weight'"):
+    with pytest.raises(InputError, match=r"sharded over all 1 processes.*'2.weight'"):
         li.train(RUN, ROWS, model=module, loss=LOSS, delta=1e-4)
 
 
 @pytest.mark.parametrize(
     "how, said",
     [
-        ("a mesh of two axes", r"cut over all 1 processes.*mesh=init_device_mesh\('cpu', \(1,\)\)"),
+        (
+            "a mesh of two axes",
+            r"sharded over all 1 processes.*mesh=init_device_mesh\('cpu', \(1,\)\)",
+        ),
         ("a policy that casts", r"without a policy that casts.*leave mp_policy out"),
         ("a way of its own to be copied", r"copied as torch copies.*before fully_shard"),
         ("hooks on gradients", r"no hooks on gradients.*'0.weight'.*remove"),
@@ -559,7 +562,7 @@ def test_what_changes_modules_takes_none_that_is_cut():
 def test_exact_sums_and_a_loop_are_refused():
     with pytest.raises(InputError, match=r"secure_noise must be False.*fully_shard"):
         li.train(RUN, ROWS, model=cut(network()), loss=LOSS, delta=1e-4, secure_noise=True)
-    with pytest.raises(InputError, match=r"module must not be cut.*lastiterate.train"):
+    with pytest.raises(InputError, match=r"module must not be sharded.*lastiterate.train"):
         make_private(RUN, module=cut(network()), data=ROWS, loss=LOSS, delta=1e-4)
 
 
@@ -740,6 +743,6 @@ def test_processes_that_hold_parts_release_the_plain_model_together(tmp_path):
     assert [each.state for each in ledger.total("d").releases] == ["released"]
     for each in said:
         assert each["kept"]
-        assert "cut over all 2 processes" in each["own mesh"] and "(2,)" in each["own mesh"]
+        assert "sharded over all 2 processes" in each["own mesh"] and "(2,)" in each["own mesh"]
         assert "must be the same in every process" in each["other shapes"]
         assert "must be the same in every process" in each["cut here, whole there"]

@@ -14,7 +14,7 @@ from lastiterate.release.training import TrainingOptions, begin_steps, check_opt
 from lastiterate.run.run import Run
 from lastiterate.torch.module_training import unwrap, unwrap_names
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.processes import find_cut_parts, unwrap_replicas
+from lastiterate.torch.processes import find_sharded_parts, unwrap_replicas
 from lastiterate.torch.released_module import FittedModule
 
 
@@ -88,10 +88,10 @@ def make_private(
     True
     """
     check_options("make_private", options)
-    if find_cut_parts(module):
+    if find_sharded_parts(module):
         raise InputError(
             "module",
-            "must not be cut by fully_shard, because it gets the released parameters",
+            "must not be sharded by fully_shard, because it gets the released parameters",
             type(module).__name__,
             "give the module before fully_shard, or train with lastiterate.train",
         )

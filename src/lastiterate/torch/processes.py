@@ -54,18 +54,18 @@ CHECKSUM = 2**62 - 1
 
 def join_processes(model: object) -> tuple[Processes, Any]:
     """The processes that a launcher started to train ``model``, and the module inside of its
-    replicas, or a copy on the host of one that ``fully_shard`` cut; one process where there is
+    replicas, or a copy on the host of one that ``fully_shard`` sharded; one process where there is
     none.
 
     Errors: a launcher that sets some of its variables only; what cannot be copied.
     """
     processes, model = _join(), unwrap_replicas(model)
-    if not find_cut_parts(model):
+    if not find_sharded_parts(model):
         return processes, model
     whole: Any = model.module if isinstance(model, Grouped) else model
     try:
-        processes.layer_device = check_cut(whole)
-        processes.check_same(model=f"cut: {_describe_cut(whole)}")
+        processes.layer_device = check_sharded(whole)
+        processes.check_same(model=f"sharded: {_describe_sharded(whole)}")
         plain = copy_to_host(whole)
     except BaseException as error:
         processes.__exit__(type(error), error, error.__traceback__)
@@ -96,19 +96,19 @@ def _leave_job() -> None:
         distributed.destroy_process_group()
 
 
-# Modules that ``fully_shard`` cut into parts of which every process holds one. Its hooks gather the
+# Modules that ``fully_shard`` sharded, into parts of which every process holds one. Its hooks gather the
 # parts of a layer for a batch, and add up gradients of a batch: neither is per record, and hooks do
 # not work under ``vmap``. So every process trains a copy on the host, without these hooks, and has
 # one layer at a time on its device (``HostWeights``).
 
 
-CUT = "torch.distributed.fsdp"
-CUT_MARKS = ("_is_fsdp_managed_module", "_fsdp_use_orig_params")
+FSDP = "torch.distributed.fsdp"
+FSDP_MARKS = ("_is_fsdp_managed_module", "_fsdp_use_orig_params")
 """What ``fully_shard`` writes into parts of a module."""
 BEFORE = "give the module before fully_shard"
 
 
-def find_cut_parts(model: Any) -> list[Any]:
+def find_sharded_parts(model: Any) -> list[Any]:
     """The parts of a module to which ``fully_shard`` was applied."""
     module = model.module if isinstance(model, Grouped) else model
     parts = module.modules() if isinstance(module, torch.nn.Module) else ()
@@ -117,7 +117,7 @@ def find_cut_parts(model: Any) -> list[Any]:
 
 def _class_before(part: Any) -> type | None:
     """The class that a part had before ``fully_shard``; None of any other part."""
-    if CUT not in sys.modules:  # it takes seconds to import, and some builds of torch lack it
+    if FSDP not in sys.modules:  # it takes seconds to import, and some builds of torch lack it
         return None
     from torch.distributed.fsdp import FSDPModule
 
@@ -125,7 +125,7 @@ def _class_before(part: Any) -> type | None:
     return order[2] if order[1] is FSDPModule else None
 
 
-def check_cut(module: torch.nn.Module) -> torch.device:
+def check_sharded(module: torch.nn.Module) -> torch.device:
     """Refuse parts that cannot be put together in every process; return the device of this one."""
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -140,7 +140,7 @@ def check_cut(module: torch.nn.Module) -> torch.device:
                 "call to_empty and initialise them first",
             )
         _check_mesh(_mesh_of(tensor), name, world)
-    for part in find_cut_parts(module):
+    for part in find_sharded_parts(module):
         state, name = part._get_fsdp_state(), type(part).__name__
         devices.add(state._device)
         for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
@@ -150,7 +150,7 @@ def check_cut(module: torch.nn.Module) -> torch.device:
         if policy != MixedPrecisionPolicy(cast_forward_inputs=policy.cast_forward_inputs):
             raise InputError(
                 "model",
-                "must be cut without a policy that casts: gradients are computed, clipped and "
+                "must be sharded without a policy that casts: gradients are computed, clipped and "
                 "added in single precision at least",
                 str(policy),
                 "leave mp_policy out, and write torch.autocast in forward",
@@ -160,7 +160,7 @@ def check_cut(module: torch.nn.Module) -> torch.device:
                 "model", "must have parts that are copied as torch copies modules", name, BEFORE
             )
     if len(devices) != 1:
-        raise InputError("model", "must be cut for one device in each process", None, BEFORE)
+        raise InputError("model", "must be sharded for one device in each process", None, BEFORE)
     return devices.pop()
 
 
@@ -169,14 +169,14 @@ def _check_mesh(mesh: Any, name: str, world: int) -> None:
     if mesh is not None and (mesh.ndim != 1 or mesh.size() != world):
         raise InputError(
             "model",
-            f"must be cut over all {world} processes of the job, along one axis",
+            f"must be sharded over all {world} processes of the job, along one axis",
             f"a mesh of shape {tuple(mesh.shape)} for {name!r}",
             f"call fully_shard with mesh=init_device_mesh({mesh.device_type!r}, ({world},))",
         )
 
 
 def _mesh_of(tensor: torch.Tensor) -> Any:
-    """The mesh over which a tensor is cut; None of a plain one."""
+    """The mesh over which a tensor is sharded; None of a plain one."""
     from torch.distributed.tensor import DTensor
 
     return tensor.device_mesh if isinstance(tensor, DTensor) else None
@@ -189,13 +189,13 @@ def _has_own_copy(kind: Any) -> bool:
     return any(way in vars(base) for base in own for way in ways)
 
 
-def _describe_cut(module: torch.nn.Module) -> str:
+def _describe_sharded(module: torch.nn.Module) -> str:
     """The parameters in the order in which all processes put them together."""
     return str([(name, each.shape, str(each.dtype)) for name, each in module.named_parameters()])
 
 
 def copy_to_host(module: torch.nn.Module) -> torch.nn.Module:
-    """A plain copy of a module that ``fully_shard`` cut: classes, hooks and attributes are those
+    """A plain copy of a module that ``fully_shard`` sharded: classes, hooks and attributes are those
     from before, and parameters and buffers lie whole on the CPU. All processes make it together;
     the module stays as it is."""
     copied = dict[int, Any]()
@@ -212,7 +212,7 @@ def copy_to_host(module: torch.nn.Module) -> torch.nn.Module:
             vars(copied[id(part)]).update(copy.deepcopy(_drop_traces(vars(part)), copied))
     plain = copy.deepcopy(module, copied)
     for part in plain.modules():
-        for mark in CUT_MARKS:
+        for mark in FSDP_MARKS:
             vars(part).pop(mark, None)
     return plain
 
@@ -235,7 +235,7 @@ def _drop_traces(held: dict[str, Any]) -> dict[str, Any]:
     others = {
         name: each
         for name, each in _drop_hooks(held)[0].items()
-        if name not in ("_compiled_call_impl", *CUT_MARKS) and not _is_of_fsdp(each)
+        if name not in ("_compiled_call_impl", *FSDP_MARKS) and not _is_of_fsdp(each)
     }
     for name in {STATE_KEY, REGISTRY_KEY} & others.keys():  # by functions, and by their names
         kept = {
@@ -275,7 +275,7 @@ def _is_of_fsdp(hook: Any) -> bool:
         getattr(function, "__module__", None),
         getattr(function, "__globals__", {}).get("__name__"),
     )
-    return callable(hook) and any(str(home).startswith(CUT) for home in homes)
+    return callable(hook) and any(str(home).startswith(FSDP) for home in homes)
 
 
 class SeveralProcesses(Processes):
@@ -440,7 +440,7 @@ def check_public(
     if order.exact and processes.layer_device is not None:
         raise InputError(
             "secure_noise",
-            "must be False for a module that fully_shard cut, because exact sums hold every "
+            "must be False for a module that fully_shard sharded, because exact sums hold every "
             "record's whole gradient",
             True,
             f"leave it out, or {BEFORE}",
